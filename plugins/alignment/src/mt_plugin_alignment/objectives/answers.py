@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from ..reward_functions.base import Reward
     from ..samplers.base import Sampler
-    from .grpo_config import GrpoConfig
+    from .answer_options import AnswerOptions
 
 OLD, REFERENCE, SAMPLED = "old", "reference", "sampled"
 """Log-probabilities of an answer's tokens: for the trainer that wrote it, for the model of step 0, for the sampler."""
-FIRST, GREEDY = "first", "greedy"
-"""Scores of the answer that stood here before its prompt was answered again, and the greedy answer to the prompt."""
+FIRST = "first"
+"""Scores of the answer that stood here before its prompt was answered again."""
 CUT = ("length", "context")
 """Ends of an answer that is not finished."""
 
@@ -52,43 +52,40 @@ class AnswerWriter:
     """Has a sampler write answers to prompts, and rewards score them; ``watch`` has the seconds of both, from each ``write`` on."""
 
     def __init__(
-        self, config: GrpoConfig, rewards: Mapping[str, Reward], sampler: Sampler | None, tokenizer: Tokenizer
+        self,
+        options: AnswerOptions,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None,
+        tokenizer: Tokenizer,
+        *,
+        logprobs: bool = False,
     ) -> None:
-        self._config, self._rewards, self._sampler = config, rewards, sampler
+        """With ``logprobs`` records have what the sampler says of each token; ``UsageError`` for one that draws from only some of them."""
+        self._options, self._rewards, self._sampler = options, rewards, sampler
         self._tokenizer, self.watch = tokenizer, Stopwatch()
-        if config.importance != "none":
-            refuse_partial_support(sampler, SamplingRules(temperature=config.temperature))
-        self._weights = {name: weight_of(each) for name, each in rewards.items()}
+        self.weights = {name: weight_of(each) for name, each in rewards.items()}
+        self._logprobs = logprobs
+        if logprobs:
+            refuse_partial_support(sampler, SamplingRules(temperature=options.temperature))
 
     def write(self, prompts: Sequence[Prompt], policy: Policy, *, seed: int) -> list[Record]:
-        """Return G records for each prompt. Raises ``ComponentError`` for a reward that fails.
-
-        Prompts whose answers all score the same are answered again by another seed, up to ``resample`` times; what stays so has no
-        advantage.
-        """
+        """Return G records for each prompt. Raises ``ComponentError`` for a sampler or a reward that fails."""
         self.watch.clear()
-        records = self._write(prompts, range(len(prompts)), policy, seed)
-        for turn in range(1, self._config.resample + 1):
-            alike = policy.once(lambda: self._alike(records))  # a reward may say something else on another rank
-            if not alike:
-                break
-            another = int(np.random.SeedSequence([seed, turn]).generate_state(1)[0])
-            places = [number * self._config.group + each for number in alike for each in range(self._config.group)]
-            for place, record in zip(places, self._write(prompts, alike, policy, another), strict=True):
-                records[place] = {**record, FIRST: records[place].get(FIRST, records[place]["rewards"])}
-        if self._config.baseline == "greedy":
-            self._add_greedy(records, prompts, policy)
+        records = self._collect(prompts, policy, seed)
         texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
         for record in records:  # the sum and the text are for readers of the file: nothing is learned from them
-            total = total_of(record["rewards"], self._weights)
+            total = total_of(record["rewards"], self.weights)
             record |= {"reward": None if math.isnan(total) else total, "prompt_text": texts[record["group"]]}
         return records
 
+    def _collect(self, prompts: Sequence[Prompt], policy: Policy, seed: int) -> list[Record]:
+        return self._write(prompts, range(len(prompts)), policy, seed)
+
     def _write(self, prompts: Sequence[Prompt], numbers: Sequence[int], policy: Policy, seed: int) -> list[Record]:
         """Return G records for each of the prompts with these numbers."""
-        config = self._config
-        rules = SamplingRules(temperature=config.temperature, top_p=config.top_p, top_k=config.top_k)
-        asked = [number for number in numbers for _ in range(config.group)]
+        options = self._options
+        rules = SamplingRules(temperature=options.temperature, top_p=options.top_p, top_k=options.top_k)
+        asked = [number for number in numbers for _ in range(options.group)]
         records = []
         for scored in self._answer(prompts, asked, policy, rules, seed):
             answer = scored.answer
@@ -101,7 +98,7 @@ class AnswerWriter:
                 "finish": answer.finish,
                 "rewards": scored.rewards,
             }
-            if config.importance != "none":
+            if self._logprobs:
                 record[SAMPLED] = _logprobs(scored)
             records.append(record)
         return records
@@ -110,12 +107,8 @@ class AnswerWriter:
         self, prompts: Sequence[Prompt], asked: Sequence[int], policy: Policy, rules: SamplingRules, seed: int
     ) -> list[Scored]:
         """Return an answer to each of the prompts with these numbers, scored."""
-        wish = GenerationConfig(
-            rules=rules,
-            max_new_tokens=self._config.max_new_tokens,
-            seed=seed,
-            logprobs=self._config.importance != "none",
-        )
+        most = self._options.max_new_tokens
+        wish = GenerationConfig(rules=rules, max_new_tokens=most, seed=seed, logprobs=self._logprobs)
         with self.watch.measure("write"):
             drawn = write_answers(self._sampler, policy, [prompts[number].ids for number in asked], wish)
         answers = [
@@ -131,68 +124,32 @@ class AnswerWriter:
             for number, each in zip(asked, drawn, strict=True)
         ]
         with self.watch.measure("score"):
-            scores = score_answers(self._rewards, answers, policy, self._config)
+            scores = score_answers(self._rewards, answers, policy, self._options)
         return [
             Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
             for place, answer in enumerate(answers)
         ]
 
-    def _alike(self, records: Sequence[Record]) -> list[int]:
-        """Return the numbers of prompts whose answers all score the same."""
-        return np.flatnonzero(groups_alike(records, self._weights, self._config)).tolist()
 
-    def _add_greedy(self, records: Sequence[Record], prompts: Sequence[Prompt], policy: Policy) -> None:
-        """Give each record the text and the scores of the greedy answer to its prompt."""
-        greedy = self._answer(prompts, range(len(prompts)), policy, SamplingRules(greedy=True), 0)
-        for record in records:
-            answer, rewards, _ = greedy[record["group"]]
-            record[GREEDY] = {"text": answer.text, "finish": answer.finish, "rewards": rewards}
+def refuse_other_groups(records: Sequence[Mapping[str, Any]], group: int) -> None:
+    """Raise ``UsageError`` for answers that another run collected, and which are not ``group`` to each prompt."""
+    numbers = [record["group"] for record in records]
+    if numbers == [number for number in range(len(numbers) // group) for _ in range(group)]:
+        return
+    found = numbers.count(numbers[0])
+    if found == group:
+        raise UsageError(
+            f"the answers are not {found} to each prompt: some are missing. Take the file of a run that ended"
+        )
+    raise UsageError(f"the answers are {found} to each prompt, and objective.group is {group}; set {found}")
 
 
-def refuse_other_records(records: Sequence[Mapping[str, Any]], config: GrpoConfig, rewards: Collection[str]) -> None:
-    """Raise ``UsageError`` for answers that another run collected, and which lack what these options need."""
-    groups = [record["group"] for record in records]
-    if groups != [number for number in range(len(groups) // config.group) for _ in range(config.group)]:
-        found = groups.count(groups[0])
-        if found == config.group:
-            raise UsageError(
-                f"the answers are not {found} to each prompt: some are missing. Take the file of a run that ended"
-            )
-        raise UsageError(f"the answers are {found} to each prompt, and objective.group is {config.group}; set {found}")
+def refuse_other_rewards(records: Sequence[Mapping[str, Any]], rewards: Collection[str]) -> None:
+    """Raise ``UsageError`` for answers that another run collected with other rewards."""
     if missing := [name for name in rewards if not all(name in record["rewards"] for record in records)]:
         raise UsageError(
             f"the answers have no scores of reward {missing[0]}; name the rewards that they were collected with"
         )
-    needs = {
-        OLD: ("updates, passes, importance, or kl in rewards", config.measures_old),
-        REFERENCE: ("kl", config.kl > 0),
-        SAMPLED: ("importance", config.importance != "none"),
-        GREEDY: ("baseline greedy", config.baseline == "greedy"),
-    }
-    for name, (option, needed) in needs.items():
-        if needed and not all(name in record for record in records):
-            raise UsageError(
-                f"the answers have no {name!r}, which is written where it is needed, and which objective.{option} needs; collect them"
-                " with these options, or leave the option out"
-            )
-
-
-def groups_alike(
-    records: Sequence[Mapping[str, Any]], weights: Mapping[str, float], config: GrpoConfig
-) -> NDArray[np.bool_]:
-    """Return for each group whether nothing sets its answers apart, (P,): neither sums of rewards, nor where each is compared by itself
-    any that counts. Scores that are missing say nothing."""
-    if config.normalise == "sum":
-        columns = [[total_of(record["rewards"], weights) for record in records]]
-    else:
-        columns = [scores_of(records, name).tolist() for name, weight in weights.items() if weight]
-    alike_P = np.ones(len(records) // config.group, dtype=np.bool_)
-    for column in columns:
-        values_PG = np.array(column).reshape(-1, config.group)
-        known = ~np.isnan(values_PG)
-        high, low = np.where(known, values_PG, -np.inf).max(1), np.where(known, values_PG, np.inf).min(1)
-        alike_P &= high <= low
-    return alike_P
 
 
 def scores_of(records: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:

@@ -5,34 +5,29 @@ Shapes: R rewards, P prompts, G answers to each, T tokens of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..advantages import advantages, normalise_each, returns, whiten
-from .answer_figures import answer_figures, reward_figures
-from .answers import CUT, FIRST, GREEDY, OLD, REFERENCE, groups_alike, scores_of, total_of
+from .answers import CUT, FIRST, OLD, REFERENCE, scores_of, total_of
+from .compared_answers import GREEDY
+from .scored_answers import Records, ScoredAnswers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .grpo_config import GrpoConfig
 
-Records = Sequence[Mapping[str, Any]]
 
-
-class Credit:
+class Credit(ScoredAnswers):
     """What an iteration of answers says of each of their tokens; a pure function of the records."""
 
     def __init__(self, records: Records, weights: Mapping[str, float], config: GrpoConfig) -> None:
-        self._records, self._weights, self._config = records, weights, config
-        self.totals = np.array([total_of(record["rewards"], weights) for record in records])
-        self.lengths = np.array([len(record["ids"]) for record in records])
-        self.is_cut = np.array([record["finish"] in CUT for record in records])
-        is_masked = self.is_cut & (config.truncated == "mask")
-        self.is_learned = ~np.isnan(self.totals) & ~is_masked & (self.lengths > 0)
+        super().__init__(records, weights, config, compares=config.compares, each=config.normalise == "each")
+        self._config = config
 
     def tokens(self) -> list[NDArray[np.float64]]:
         """Return the advantage of each token of each answer, (T,) each."""
@@ -69,12 +64,8 @@ class Credit:
                 return np.stack((1 / of_prompt, lengths / of_prompt))
 
     def figures(self) -> dict[str, float]:
-        """Return figures of the iteration. Rewards are those of the answers that were written first, not of those that were kept."""
-        first = [{"rewards": record.get(FIRST, record["rewards"])} for record in self._records]
-        figures = reward_figures(first, self._weights)
-        if self._config.compares:
-            figures["groups_alike"] = float(groups_alike(self._records, self._weights, self._config).mean())
-        figures |= answer_figures(self._records, self._weights)
+        """See ``ScoredAnswers``, with the share of prompts that were answered again."""
+        figures = super().figures()
         if self._config.resample:
             figures["groups_resampled"] = float(np.mean([FIRST in record for record in self._records]))
         return figures
@@ -106,9 +97,3 @@ class Credit:
 
     def _grouped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values.reshape(-1, self._config.group)
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    """The mean of what is there; 0 for nothing."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else 0.0

@@ -12,15 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mt_core import Row, Sample
-from mt_core.nn import Batch, LossSums, TokenObjective, token_logprobs
+from mt_core import Sample
+from mt_core.nn import Batch, LossSums, token_logprobs
 
 from ..advantages import importance_weights
 from ..kl import estimate_kl
 from ..policy import MOST, answer_ratios, cispo_loss, clipped_loss, ratios
-from .answers import OLD, REFERENCE, SAMPLED, AnswerWriter, Record, refuse_other_records, weight_of
+from .answers import OLD, REFERENCE, SAMPLED, Record
+from .compared_answers import ComparedWriter, refuse_other_records
 from .credit import Credit
-from .shapes import read_prompt
+from .online import OnlineObjective, sample_of
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -39,7 +40,7 @@ TWICE = 2.0
 """A token whose ratio is above it, or below its inverse, is far from the policy that drew it."""
 
 
-class GrpoObjective(TokenObjective):
+class GrpoObjective(OnlineObjective):
     """Rows with prompts. The trainer collects answers and has them scored; the loss is that of their tokens."""
 
     def __init__(
@@ -50,18 +51,10 @@ class GrpoObjective(TokenObjective):
         rewards: Mapping[str, Reward],
         sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(pad_id=tokenizer.pad_id or 0)
-        self._template, self._config = template, config
-        self._writer = AnswerWriter(config, rewards, sampler, tokenizer)
-        self._weights = {name: weight_of(each) for name, each in rewards.items()}
-        self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
-        self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
+        writer = ComparedWriter(config, rewards, sampler, tokenizer)
+        super().__init__(tokenizer, template, config, rewards, sampler, writer=writer)
+        self._config = config
         self.loss_unit = UNITS[config.mean]
-
-    def encode(self, row: Row) -> Sample:
-        """The prompt of a row. Raises ``DataError`` for a row without one."""
-        ids = self._template.prompt(read_prompt(row))
-        return Sample(ids, [False] * len(ids), row["id"])
 
     # ------------------------------------------------------------------------------------------------------- collecting
 
@@ -72,12 +65,12 @@ class GrpoObjective(TokenObjective):
         records, watch = self._writer.write(prompts, policy, seed=seed), self._writer.watch
         if self._config.measures_old:
             with watch.measure("measure"):
-                found = policy.measure([_sample(record) for record in records], self._logprobs)
+                found = policy.measure([sample_of(record) for record in records], self._logprobs)
             for record, values in zip(records, found, strict=True):
                 record[OLD] = values[OLD].tolist()
         if self._config.kl:
             with watch.measure("measure"):
-                found = policy.measure([_sample(record) for record in records], self._logprobs, view="reference")
+                found = policy.measure([sample_of(record) for record in records], self._logprobs, view="reference")
             for record, values in zip(records, found, strict=True):
                 record[REFERENCE] = values[OLD].tolist()
         return records
@@ -87,25 +80,20 @@ class GrpoObjective(TokenObjective):
         hidden_nD, labels_n = batch.select_trained(hidden)
         return {OLD: token_logprobs(head, hidden_nD, labels_n, temperature=self._config.temperature)[0]}
 
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Return what parts of the last ``collect`` took (seconds)."""
-        return self._writer.watch.seconds
-
     def learn(self, records: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with their advantages, without answers that have no score, or are masked; figures of the iteration."""
-        refuse_other_records(records, self._config, self._weights)
-        credit = Credit(records, self._weights, self._config)
+        refuse_other_records(records, self._config, self._writer.weights)
+        credit = Credit(records, self._writer.weights, self._config)
         figures = credit.figures()
         gained, weights_2A = credit.tokens(), credit.weights()
         samples = []
         for number in np.flatnonzero(credit.is_learned).tolist():
-            record, values = records[number], {ADVANTAGE: gained[number]}
+            record, values = records[number], {ADVANTAGE: gained[number].tolist()}
             values |= {name: record[name] for name in (OLD, REFERENCE) if name in record}
             if self._config.importance != "none":
-                values[IMPORTANCE] = self._importance(record)
+                values[IMPORTANCE] = self._importance(record).tolist()
             weight, count = weights_2A[:, number].tolist()
-            samples.append(_sample(record, values, {WEIGHT: [weight], COUNT: [count]}))
+            samples.append(sample_of(record, values, {WEIGHT: [weight], COUNT: [count]}))
         if self._config.importance != "none":
             figures |= _sampler_figures(records)
         return samples, figures
@@ -183,13 +171,3 @@ def _sampler_figures(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "sampler_ratio": float(found.mean() if len(found) else 1.0),
         "sampler_ratio_most": float(found.max(initial=0)),
     }
-
-
-def _sample(
-    record: Mapping[str, Any], tokens: Mapping[str, Any] | None = None, documents: Mapping[str, Any] | None = None
-) -> Sample:
-    """Return a prompt and its answer, whose tokens are trained, with values of these and of the answer."""
-    prompt, ids = record["prompt"], record["ids"]
-    values = {name: [*(0.0 for _ in prompt), *each] for name, each in (tokens or {}).items()}
-    trained = [False] * len(prompt) + [True] * len(ids)
-    return Sample([*prompt, *ids], trained, record["row_id"], None, (), documents or {}, values)

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from ..kl import Estimator
-from ..scores import ScoreOptions
+from .answer_options import AnswerOptions
 
 
-class GrpoConfig(ScoreOptions):
+class GrpoConfig(AnswerOptions):
     """Options of collecting answers, comparing them and learning from them."""
 
-    prompts: int = Field(8, ge=1, le=100_000, description="prompts of an iteration")
-    group: int = Field(8, ge=1, le=10_000, description="answers to each prompt, which are compared with each other")
-    updates: int = Field(
-        1, ge=1, le=10_000, description="optimizer steps in which the answers of an iteration are learned from"
-    )
-    passes: int = Field(1, ge=1, le=10_000, description="how often they are learned from")
-    max_new_tokens: int = Field(64, ge=1, le=10_000_000, description="longest answer (tokens)")
-    temperature: float = Field(1.0, ge=0.01, le=100, description="temperature of the answers; the loss has the same")
-    top_p: float | None = Field(
-        None, gt=0, le=1, description="answers are drawn from the likeliest tokens of this mass"
-    )
-    top_k: int | None = Field(None, ge=1, le=10_000_000, description="answers are drawn from so many likeliest tokens")
     resample: int = Field(
         0, ge=0, le=100, description="how often a prompt is answered again while its answers all score the same (DAPO)"
     )
@@ -69,9 +56,6 @@ class GrpoConfig(ScoreOptions):
     kl_estimator: Estimator | None = Field(
         None, description="its estimate; none: k1 in rewards, k2 in the loss, where k3 ends at another policy"
     )
-    truncated: Literal["score", "mask"] = Field(
-        "score", description="answers without an end are learned from, or only compared with"
-    )
     missing_eos_penalty: float = Field(
         0.0, ge=0, le=1000, description="taken off the reward of an answer without an end"
     )
@@ -82,9 +66,6 @@ class GrpoConfig(ScoreOptions):
     )
     importance_low: float = Field(0.5, ge=0, le=1, description="least ratio that icepop keeps")
     importance_high: float = Field(2.0, ge=1, le=1000, description="C: most that a ratio counts, or that icepop keeps")
-    replay: Path | None = Field(
-        None, description="folder of a run whose answers are learned from again, instead of writing new ones"
-    )
 
     @property
     def estimator(self) -> Estimator:

@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
-from ..scores import ScoreOptions
+from .answer_options import AnswerOptions
 from .config import DpoConfig
-
-
-class AnswerOptions(ScoreOptions):
-    """How many answers are written, and in how many steps they are learned from."""
-
-    prompts: int = Field(8, ge=1, le=100_000, description="prompts of an iteration")
-    group: int = Field(8, ge=1, le=10_000, description="answers to each prompt, which are compared with each other")
-    updates: int = Field(
-        1, ge=1, le=10_000, description="optimizer steps in which the answers of an iteration are learned from"
-    )
-    passes: int = Field(1, ge=1, le=10_000, description="how often they are learned from")
-    max_new_tokens: int = Field(64, ge=1, le=10_000_000, description="longest answer (tokens)")
-    temperature: float = Field(1.0, ge=0.01, le=100, description="temperature of the answers; the loss has none")
-    top_p: float | None = Field(
-        None, gt=0, le=1, description="answers are drawn from the likeliest tokens of this mass"
-    )
-    top_k: int | None = Field(None, ge=1, le=10_000_000, description="answers are drawn from so many likeliest tokens")
-    truncated: Literal["score", "mask"] = Field(
-        "score", description="answers without an end are as good as their scores, or never learned from"
-    )
-    replay: Path | None = Field(
-        None, description="folder of a run whose answers are learned from again, instead of writing new ones"
-    )
 
 
 class RejectionConfig(AnswerOptions):

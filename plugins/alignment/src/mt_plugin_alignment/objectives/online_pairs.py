@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mt_core import Sample, UsageError
+from mt_core import Encoded, Sample, UsageError
 from mt_core.nn import Batch, LossSums, token_logprobs
 
 from .answers import REFERENCE
-from .online import OnlineObjective, encode_answer, sample_of
+from .chosen_answers import ChoosingObjective
+from .online import sample_of
 from .preference import TAIL, PreferenceObjective
 from .rows import PLACE, item, places_of
 
@@ -43,7 +44,7 @@ class _Pair(NamedTuple):
     gap: float
 
 
-class OnlineDpoObjective(OnlineObjective):
+class OnlineDpoObjective(ChoosingObjective):
     """Rows with prompts. The loss is that of the objective over pairs, whose reference is measured when answers are written."""
 
     loss_unit = PreferenceObjective.loss_unit
@@ -96,7 +97,7 @@ class OnlineDpoObjective(OnlineObjective):
         samples = [self._sample(records[pair.chosen], records[pair.rejected]) for pair in pairs]
         return samples, figures | {
             "pair_gap": float(np.mean([pair.gap for pair in pairs])) if pairs else 0.0,
-            "groups_unpaired": 1 - len(pairs) / (len(records) // self._collecting.group),
+            "groups_unpaired": 1 - len(pairs) / (len(records) // self._group),
         }
 
     def _pairs(self, records: Sequence[Record]) -> tuple[list[_Pair], dict[str, float]]:
@@ -104,21 +105,21 @@ class OnlineDpoObjective(OnlineObjective):
 
         There is none of answers that are all as good, or the same.
         """
-        groups, credit = self.rank(records)
+        groups, scored = self.rank(records)
         pairs = []
         for numbers_G in groups:
-            totals_G = credit.totals[numbers_G]
+            totals_G = scored.totals[numbers_G]
             worst = int((totals_G > totals_G.min(initial=np.inf)).sum())
             if worst == 0:
                 continue
             chosen, rejected = int(numbers_G[0]), int(numbers_G[worst])
             if records[chosen]["ids"] != records[rejected]["ids"]:
                 pairs.append(_Pair(chosen, rejected, float(totals_G[0] - totals_G[worst])))
-        return pairs, credit.figures()
+        return pairs, scored.figures()
 
     def _sample(self, *sides: Record) -> Sample:
         """Return two answers as one sample, the chosen one first."""
-        encoded = [encode_answer(side) for side in sides]
+        encoded = [Encoded(list(each.ids), list(each.trained)) for each in map(sample_of, sides)]
         values = self._reference(sides) if self._of_pairs.reference_values else {}
         places = places_of(encoded) if self._has_tails else {}
         return item(encoded, sides[0]["row_id"], document_values=values, token_values=places)

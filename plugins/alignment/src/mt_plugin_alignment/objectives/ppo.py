@@ -13,18 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mt_core import Row, Sample, UsageError
-from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules, token_logprobs
+from mt_core import Sample, UsageError
+from mt_core.nn import Batch, LossSums, objective_modules, token_logprobs
 
 from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten_answers
 from ..policy import clipped_loss, ratios
-from ..scores import ScoreOptions
 from ..values import clip_values, value_loss
-from .answers import OLD, REFERENCE, AnswerWriter, weight_of
-from .credit import Credit
+from .answers import OLD, REFERENCE, refuse_other_rewards
 from .grpo import ADVANTAGE
-from .grpo_config import GrpoConfig
-from .shapes import read_prompt
+from .online import OnlineObjective, sample_of
+from .scored_answers import ScoredAnswers
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 VALUE, RETURN, KL_WEIGHT = "value", "return", "kl_weight"
 
 
-class PpoObjective(TokenObjective):
+class PpoObjective(OnlineObjective):
     """Rows with prompts. The trainer collects answers, has them scored and measured; the loss is that of their tokens."""
 
     loss_unit = "per token"
@@ -50,20 +48,8 @@ class PpoObjective(TokenObjective):
         rewards: Mapping[str, Reward],
         sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(pad_id=tokenizer.pad_id or 0)
-        self._template, self._config = template, config
-        names = ("group", "max_new_tokens", "temperature", "truncated", *ScoreOptions.model_fields)
-        collecting = {name: getattr(config, name) for name in names}
-        self._collecting = GrpoConfig(baseline="none", scale="none", **collecting)
-        self._writer = AnswerWriter(self._collecting, rewards, sampler, tokenizer)
-        self._weights = {name: weight_of(each) for name, each in rewards.items()}
-        self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
-        self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
-
-    def encode(self, row: Row) -> Sample:
-        """The prompt of a row. Raises ``DataError`` for a row without one."""
-        ids = self._template.prompt(read_prompt(row))
-        return Sample(ids, [False] * len(ids), row["id"])
+        super().__init__(tokenizer, template, config, rewards, sampler)
+        self._config = config
 
     # ------------------------------------------------------------------------------------------------------- collecting
 
@@ -84,11 +70,6 @@ class PpoObjective(TokenObjective):
             for record, found in zip(records, compared, strict=True):
                 record[REFERENCE] = found[REFERENCE].tolist()
         return records
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Return what parts of the last ``collect`` took (seconds)."""
-        return self._writer.watch.seconds
 
     def measure_answers(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return the log-probability and the value of each trained token, (n,)."""
@@ -120,18 +101,15 @@ class PpoObjective(TokenObjective):
                 raise UsageError(
                     f"the answers of objective.replay have no {name!r}; replay a run of --objective ppo{options}"
                 )
-        if missing := [name for name in self._weights if any(name not in record["rewards"] for record in records)]:
-            raise UsageError(
-                f"the answers have no scores of reward {missing[0]}; name the rewards that they were collected with"
-            )
+        refuse_other_rewards(records, self._writer.weights)
 
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with advantages and returns, without answers that have no score, or are masked; figures of the iteration."""
         self._refuse_other_records(records)
-        config, credit = self._config, Credit(records, self._weights, self._collecting)
-        scores = credit.totals - config.missing_eos_penalty * credit.is_cut
+        config, scored = self._config, ScoredAnswers(records, self._writer.weights, self._config, compares=False)
+        scores = scored.totals - config.missing_eos_penalty * scored.is_cut
         judged = [
-            _Judged(records[number], float(scores[number])) for number in np.flatnonzero(credit.is_learned).tolist()
+            _Judged(records[number], float(scores[number])) for number in np.flatnonzero(scored.is_learned).tolist()
         ]
         rewards = [token_rewards(score, _divergence(record), beta=self._beta(record)) for record, score in judged]
         values = [_tokens(record[VALUE]) for record, _ in judged]
@@ -145,7 +123,7 @@ class PpoObjective(TokenObjective):
                 judged, whiten_answers(gained) if config.whiten else gained, returns, strict=True
             )
         ]
-        figures = credit.figures() | self._divergence_figures(records)
+        figures = scored.figures() | self._divergence_figures(records)
         return samples, figures | {"explained_variance": explained_variance(values, returns)}
 
     def _divergence_figures(self, records: Sequence[Record]) -> dict[str, float]:
@@ -219,14 +197,6 @@ def _values(head: nn.Module, hidden_nD: Tensor) -> Tensor:
 def _given(batch: Batch, name: str, unknown_n: Tensor) -> Tensor:
     """Return a value of each trained token, (n,); ``unknown_n`` where a batch has no sample."""
     return batch.tokens[name].reshape(-1)[batch.index_n()] if name in batch.tokens else unknown_n.detach()
-
-
-def sample_of(record: Record, values: Mapping[str, Sequence[float]] | None = None) -> Sample:
-    """Return the sample of an answer, whose tokens are trained; ``values`` are numbers for each of them, by name."""
-    prompt, ids = record["prompt"], record["ids"]
-    of_tokens = {name: [*(0.0 for _ in prompt), *each] for name, each in (values or {}).items()}
-    trained = [False] * len(prompt) + [True] * len(ids)
-    return Sample([*prompt, *ids], trained, record["row_id"], token_values=of_tokens)
 
 
 def _old_values(record: Record) -> dict[str, Sequence[float]]:

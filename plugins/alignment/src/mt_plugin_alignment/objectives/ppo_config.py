@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
-from ..scores import ScoreOptions
+from .answer_options import AnswerOptions
 
 
-class PpoConfig(ScoreOptions):
+class PpoConfig(AnswerOptions):
     """Options of collecting answers, judging their tokens by a critic, and learning from them."""
 
     prompts: int = Field(32, ge=1, le=100_000, description="prompts of an iteration")
     group: int = Field(1, ge=1, le=10_000, description="answers to each prompt")
-    updates: int = Field(
-        1, ge=1, le=10_000, description="optimizer steps in which the answers of an iteration are learned from"
-    )
     passes: int = Field(4, ge=1, le=10_000, description="how often they are learned from")
-    max_new_tokens: int = Field(64, ge=1, le=10_000_000, description="longest answer (tokens)")
-    temperature: float = Field(1.0, ge=0.01, le=100, description="temperature of the answers; the loss has the same")
     kl: float = Field(
         0.05,
         ge=0,
@@ -43,14 +37,8 @@ class PpoConfig(ScoreOptions):
     entropy_weight: float = Field(
         0.0, ge=0, le=1000, description="weight of a bonus for choices that are undecided (per nat)"
     )
-    truncated: Literal["score", "mask"] = Field(
-        "score", description="answers without an end are learned from, or left out"
-    )
     missing_eos_penalty: float = Field(
         0.0, ge=0, le=1000, description="taken off the reward of an answer without an end"
-    )
-    replay: Path | None = Field(
-        None, description="folder of a run whose answers are learned from again, instead of writing new ones"
     )
 
     @model_validator(mode="after")

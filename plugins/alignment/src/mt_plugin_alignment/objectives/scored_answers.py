@@ -1,0 +1,75 @@
+"""The answers of an iteration as columns: rewards, lengths, ends, and figures of them. Torch is not imported.
+
+Shapes: P prompts, G answers to each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .answer_figures import answer_figures, reward_figures
+from .answers import CUT, FIRST, scores_of, total_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .answer_options import AnswerOptions
+
+Records = Sequence[Mapping[str, Any]]
+
+
+class ScoredAnswers:
+    """What is known of the answers of an iteration, each a number in a column of (P·G,).
+
+    ``totals`` are weighted sums of rewards, NaN where one is missing; ``is_learned`` is false for answers without a score or a token,
+    and for masked ones. With ``compares`` it is a figure how many groups have answers that nothing sets apart, with ``each`` no reward.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        weights: Mapping[str, float],
+        options: AnswerOptions,
+        *,
+        compares: bool,
+        each: bool = False,
+    ) -> None:
+        self._records, self._weights, self._group = records, weights, options.group
+        self._compares, self._each = compares, each
+        self.totals = np.array([total_of(record["rewards"], weights) for record in records])
+        self.lengths = np.array([len(record["ids"]) for record in records])
+        self.is_cut = np.array([record["finish"] in CUT for record in records])
+        is_masked = self.is_cut & (options.truncated == "mask")
+        self.is_learned = ~np.isnan(self.totals) & ~is_masked & (self.lengths > 0)
+
+    def figures(self) -> dict[str, float]:
+        """Return figures of the iteration. Rewards are those of the answers that were written first, not of those that were kept."""
+        first = [{"rewards": record.get(FIRST, record["rewards"])} for record in self._records]
+        figures = reward_figures(first, self._weights)
+        if self._compares:
+            alike_P = groups_alike(self._records, self._weights, self._group, each=self._each)
+            figures["groups_alike"] = float(alike_P.mean())
+        return figures | answer_figures(self._records, self._weights)
+
+
+def groups_alike(
+    records: Records, weights: Mapping[str, float], group: int, *, each: bool = False
+) -> NDArray[np.bool_]:
+    """Return for each group whether nothing sets its answers apart, (P,): no sum of rewards, or with ``each`` no reward that counts.
+
+    Scores that are missing say nothing.
+    """
+    if each:
+        columns = [scores_of(records, name).tolist() for name, weight in weights.items() if weight]
+    else:
+        columns = [[total_of(record["rewards"], weights) for record in records]]
+    alike_P = np.ones(len(records) // group, dtype=np.bool_)
+    for column in columns:
+        values_PG = np.array(column).reshape(-1, group)
+        known = ~np.isnan(values_PG)
+        high, low = np.where(known, values_PG, -np.inf).max(1), np.where(known, values_PG, np.inf).min(1)
+        alike_P &= high <= low
+    return alike_P
