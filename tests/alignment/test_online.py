@@ -345,10 +345,11 @@ def test_a_reference_that_is_not_the_model_of_step_0_ends_the_run_at_its_first_s
     assert "and has to be 0.693147: the model has not been trained yet" in said
 
 
-def test_answers_that_are_all_as_good_are_no_pairs_and_end_no_run(train: Trainer) -> None:
+@pytest.mark.parametrize("more", ["", "--objective.sft 0.5 --objective.ld-alpha 0.5"])
+def test_answers_that_are_all_as_good_are_no_pairs_and_end_no_run(train: Trainer, more: str) -> None:
     """The first loss is 0 then, and is not taken for one that has to be log 2."""
     Path("mine.py").write_text("def score(answers):\n    return [1.0 for each in answers]\n")
-    records = train(f"--objective online-dpo --objective.sft 0.5 --objective.ld-alpha 0.5 {ASKED}")
+    records = train(f"--objective online-dpo {more} {ASKED}")
     assert [(each["loss"], each["grad_norm"]) for each in records] == [(0.0, 0.0)] * 3
     assert {(each["groups_alike"], each["groups_unpaired"], each["reward"]) for each in records} == {(1.0, 1.0, 1.0)}
 
