@@ -179,6 +179,7 @@ LONG = (
     "train/engine/test_layout_suggestion.py::test_every_layout_of_the_grid",
     "adapters/test_layouts.py",
     "alignment/test_layouts.py",
+    "alignment/test_kin_layouts.py",
     "optim/test_layouts.py",
     "quantizers/test_layouts.py",
     "callbacks/test_averaging.py",

@@ -114,12 +114,15 @@ def seen(session: Session) -> dict[str, Any]:
     expected = ZeroDivisionError if session.process.is_main else ComponentError
     with pytest.raises(expected, match="division by zero"):
         policy.once(lambda: 1 / 0)  # every rank hears of it, and none waits
+    with pytest.raises((ValueError, ComponentError), match="'x'"):
+        policy.divide(["1", "2", "x"], lambda share: [int(each) for each in share])
     merged = {name: weight.double().flatten().tolist() for name, weight in policy.weights()}
     return {
         "measured": measured,
         "written": written,
         "merged": merged,
         "once": policy.once(lambda: [1, "a"]),
+        "divided": policy.divide(list("abcde"), lambda share: [each * len(share) for each in share]),
         "refused": refused,
     }
 

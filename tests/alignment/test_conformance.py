@@ -1,12 +1,13 @@
-"""Every loss keeps what the kit asks."""
+"""Every loss, objective and reward keeps what the kit asks; rewards that are models or services have it in files of their own."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mt_conformance import BaseObjectiveConformance, BasePreferenceLossConformance
+from mt_conformance import BaseObjectiveConformance, BasePreferenceLossConformance, BaseRewardConformance
 from mt_plugin_alignment import plugin
 from mt_plugin_alignment.options import DivergenceOptions
 
@@ -58,3 +59,26 @@ class TestObjectives(BaseObjectiveConformance):
     @pytest.fixture(autouse=True, params=OBJECTIVES, ids=str)
     def _each(self, request: pytest.FixtureRequest) -> None:
         self.name, self.options = request.param
+
+
+REWARDS: list[tuple[str, dict[str, Any]]] = [
+    ("pattern", {"pattern": "[a-z]+"}),
+    ("pattern", {"pattern": "the (sea|man)", "count": True}),
+    ("exact", {}),
+    ("exact", {"pattern": r"(\w+)\W*$", "ignore": "case"}),
+    ("exact", {"field": "nothing"}),
+    ("length", {"most": 4, "ramp": 20}),
+    ("python", {"timeout": 30.0}),
+]
+
+
+class TestRewards(BaseRewardConformance):
+    plugin = plugin
+
+    @pytest.fixture(autouse=True, params=REWARDS, ids=str)
+    def _each(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        self.name, self.options = request.param
+        if self.name == "python":
+            file = tmp_path / "mine.py"
+            file.write_text("def score(answers):\n    return [len(each.text.split()) or None for each in answers]\n")
+            self.options = {**self.options, "path": str(file)}

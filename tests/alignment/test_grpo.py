@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from mt_core import ComponentError, DataError
+from mt_core import DataError
 from mt_plugin_alignment import Answer
 from mt_plugin_alignment.objectives.shapes import read_prompt
 from mt_plugin_alignment.reward_functions.texts import Exact, ExactConfig, Length, LengthConfig, Pattern, PatternConfig
-from mt_plugin_alignment.scores import score_answers
 from mt_tools.cli.data import main as mt_data
 from mt_tools.cli.eval import main as mt_eval
 from mt_train.cli.train import main
-
-NAN = float("nan")
-
 
 # --------------------------------------------------------------------------------------------------------------- rewards
 
@@ -47,29 +43,6 @@ def test_rewards_look_at_texts() -> None:
 def test_what_is_no_regular_expression_is_refused_as_an_option(config: Callable[..., Any]) -> None:
     with pytest.raises(ValidationError, match=r"'\(' is no regular expression: missing \)"):
         config(pattern="(")
-
-
-class _Says:
-    def __init__(self, scores: Any) -> None:
-        self._scores = scores
-
-    def score(self, answers: Sequence[Answer]) -> Any:
-        return self._scores() if callable(self._scores) else self._scores
-
-
-FAULTS: dict[str, tuple[Any, str]] = {
-    "raises": (lambda: 1 / 0, "reward mine failed: ZeroDivisionError: division by zero"),
-    "too few": ([1.0], "reward mine gives 1 scores for 2 answers; give one for each"),
-    "nan": ([0.0, NAN], "reward mine gives nan for an answer to row 1; a score is a finite number, or None"),
-    "a text": ([0.0, "good"], "reward mine gives 'good' for an answer to row 1"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_reward_that_cannot_be_used_is_named_with_the_row(fault: str) -> None:
-    scores, says = FAULTS[fault]
-    with pytest.raises(ComponentError, match=says):
-        score_answers({"mine": _Says(scores)}, [answer("a"), answer("b")])
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,8 @@ def test_what_collecting_is_given_is_the_same_on_every_layout(one: Results, two:
         for name, value in theirs["merged"].items():
             assert ours["merged"][name] == pytest.approx(value, abs=1e-6 if time == "first" else 2e-5), (time, name)
         assert ours["once"] == [1, "a"]
+        assert theirs["divided"] == [each * 5 for each in "abcde"]
+        assert ours["divided"] == [each * (3 - number % 2) for number, each in enumerate("abcde")]
         shares = "pipeline" in layout or "sequence" in layout
         assert ours["refused"].startswith("the weights of this layout write no texts") == shares
 

@@ -29,7 +29,7 @@ from mt_train.data.online import Prompt
 
 Record = dict[str, Any]
 COMPONENTS = {each.name: each for each in plugin.mt_objectives()}
-PROMPTS = [Prompt({"id": f"row {number}"}, [number + 1, 5]) for number in range(3)]
+PROMPTS = [Prompt({"id": f"row {number}", "prompt": "go"}, [number + 1, 5]) for number in range(3)]
 
 
 class Policy:
@@ -278,6 +278,8 @@ def test_answers_of_another_run_that_lack_what_is_needed_are_refused(options: Ma
     records = collect(objective(), Policy())
     with pytest.raises(UsageError, match=says):
         objective(**options).learn(records)
+    with pytest.raises(UsageError, match="the answers are not 8 to each prompt: some are missing"):
+        objective().learn(records[:-1])
     with pytest.raises(UsageError, match="no scores of reward other; name the rewards that they were collected with"):
         GrpoObjective(_Pad(), None, GrpoConfig(), {"other": Scores(summed)}).learn(records)  # type: ignore[arg-type]
     assert objective(clip_high=0.3, mean="answer", scale="none").learn(records)[0]

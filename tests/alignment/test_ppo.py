@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,6 +96,9 @@ class Bench:
             for end in [("eos", 2) if ids[-1] == 2 else ("length",)]
         ]
 
+    def once(self, function: Callable[[], Any]) -> Any:
+        return json.loads(json.dumps(function()))
+
     @torch.no_grad()
     def measure(self, samples: Sequence[Sample], measure: Any, *, view: str = "live") -> list[Mapping[str, Any]]:
         found = []
@@ -128,7 +131,7 @@ def objective(**options: Any) -> PpoObjective:
 
 
 def collected(own: PpoObjective, bench: Bench, previous: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    prompts = [SimpleNamespace(row={"id": name}, ids=ids) for name, ids in PROMPTS.items()]
+    prompts = [SimpleNamespace(row={"id": name, "prompt": name}, ids=ids) for name, ids in PROMPTS.items()]
     records = own.collect(prompts, bench, seed=3, previous=previous)
     copied: list[dict[str, Any]] = json.loads(json.dumps(records))  # as they lie in the file
     return copied

@@ -647,6 +647,11 @@ CAUGHT = [
             ("test_whatever_a_model_writes_has_a_score_or_none", "unweighed", "its weight is 'much'; it is a number"),
             ("test_an_answer_scores_the_same_alone_and_again", "tiring", "the second call gives other scores"),
             ("test_an_answer_scores_the_same_alone_and_again", "ranking", "alone the score of .* is another"),
+            (
+                "test_an_answer_scores_the_same_alone_and_again",
+                "queueing",
+                "in another order the score of .* is another",
+            ),
             ("test_scoring_changes_no_answer", "writing", r"score\(\) changed an answer or its row"),
         ]
     ),

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from mt_conformance.base import BasePluginConformance
 from mt_conformance.tokenizer import NASTY
+from mt_core import Message
 from mt_core.plugins.host import PluginHost
 
 
@@ -23,6 +24,8 @@ class Answer:
     finish: str
     row: Mapping[str, Any]
     group: int
+    prompt: Sequence[Message] = ()
+    prompt_ids: Sequence[int] = ()
 
 
 class Reward(Protocol):
@@ -42,6 +45,8 @@ class BaseRewardConformance(BasePluginConformance):
     kind = "reward"
     row: Mapping[str, Any] = {"id": "rows.jsonl:1", "prompt": "What is wide?", "answer": "the sea"}
     """The row of the prompt; a reward that reads other fields names its own."""
+    tolerance: float = 0.0
+    """By how much a score may differ where an answer is scored beside others: a model that reads several at once rounds otherwise."""
 
     def reward(self, host: PluginHost, folder: Path) -> Reward:
         """Build the reward as an objective does."""
@@ -50,8 +55,18 @@ class BaseRewardConformance(BasePluginConformance):
 
     def answers(self) -> list[Answer]:
         """Answers of every kind: right, wrong, empty, cut, odd."""
+        asked = self.row.get("prompt", "")
+        prompt = list(asked) if isinstance(asked, list) else [{"role": "user", "content": str(asked), "raw": True}]
         return [
-            Answer(text, [1] * (len(text) + 1), "length" if number % 3 == 2 else "eos", dict(self.row), number // 2)
+            Answer(
+                text=text,
+                ids=[1] * (len(text) + 1),
+                finish="length" if number % 3 == 2 else "eos",
+                row=dict(self.row),
+                group=number // 2,
+                prompt=copy.deepcopy(prompt),
+                prompt_ids=[1] * max(1, len(str(asked))),
+            )
             for number, text in enumerate(TEXTS)
         ]
 
@@ -85,15 +100,26 @@ class BaseRewardConformance(BasePluginConformance):
         )
 
     def test_an_answer_scores_the_same_alone_and_again(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Answers beside it have no part in it, and nothing changes between two calls."""
+        """Answers beside it and their order have no part in it, and nothing changes between two calls."""
         reward, answers = self.reward(mt_host, tmp_path), self.answers()
         together = self.scores(reward, answers)
         assert self.scores(reward, answers) == together, (
             "the second call gives other scores; keep no state, draw nothing"
         )
         alone = [self.scores(reward, [each])[0] for each in answers]
-        apart = [each.text[:60] for each, one, other in zip(answers, together, alone, strict=True) if one != other]
-        assert not apart, f"alone the score of {apart[0]!r} is another; score each answer by itself"
+        self.require_same(answers, together, alone, "alone")
+        turned = self.scores(reward, answers[::-1])[::-1]
+        self.require_same(answers, together, turned, "in another order")
+
+    def require_same(
+        self, answers: Sequence[Answer], scores: Sequence[float | None], others: Sequence[float | None], where: str
+    ) -> None:
+        """Raise ``AssertionError`` for scores that differ by more than ``tolerance``, or are there and are not."""
+        for answer, one, other in zip(answers, scores, others, strict=True):
+            is_same = one is other if one is None or other is None else abs(one - other) <= self.tolerance
+            assert is_same, (
+                f"{where} the score of {answer.text[:60]!r} is another ({other!r}, was {one!r}); score each answer by itself"
+            )
 
     def test_scoring_changes_no_answer(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The row of a prompt belongs to all its answers, and to every reward."""

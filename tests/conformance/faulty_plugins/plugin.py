@@ -277,7 +277,7 @@ def mt_kinds() -> list[Kind]:
 
 @hookimpl
 def mt_rewards() -> list[Component]:
-    names = ("just", "fragile", "lossy", "boundless", "unweighed", "tiring", "ranking", "writing")
+    names = ("just", "fragile", "lossy", "boundless", "unweighed", "tiring", "ranking", "queueing", "writing")
     return [Component(name=name, summary="spoiled", build=_build("rewards", name.title())) for name in names]
 
 

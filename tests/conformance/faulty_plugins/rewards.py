@@ -56,6 +56,13 @@ class Ranking(Just):
         return [float(order.index(len(each.text))) for each in answers]
 
 
+class Queueing(Just):
+    """Believes that prompts come in their order."""
+
+    def score(self, answers: Sequence[Any]) -> list[float | None]:
+        return [float(each.group >= answers[0].group) for each in answers]
+
+
 class Writing(Just):
     """Notes its scores in the row."""
 

@@ -22,6 +22,7 @@ _PUBLIC = {
     "check_config": "mt_train.api",
     "load_adapters": "mt_train.api",
     "load_config": "mt_train.api",
+    "load_over_base": "mt_train.api",
     "load_run": "mt_train.api",
     "load_weights": "mt_train.api",
     "train": "mt_train.api",
@@ -39,6 +40,7 @@ __all__ = [
     "check_config",
     "load_adapters",
     "load_config",
+    "load_over_base",
     "load_run",
     "load_weights",
     "train",
@@ -46,7 +48,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mt_train.adapters.several import SeveralAdapters
-    from mt_train.api import check_config, load_adapters, load_config, load_run, load_weights, train
+    from mt_train.api import check_config, load_adapters, load_config, load_over_base, load_run, load_weights, train
     from mt_train.assemble.outcome import Outcome
     from mt_train.config.run import RunConfig
     from mt_train.data.online import CollectsAnswers, Policy, Prompt, Record

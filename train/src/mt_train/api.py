@@ -31,6 +31,7 @@ from mt_train.plugins.resolve import Resolved, resolve
 if TYPE_CHECKING:
     from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.outcome import Outcome
+    from mt_train.data.online import Policy
     from mt_train.generation.loaded_model import LoadedModel
 
 Config = RunConfig | Mapping[str, Any] | str | Path
@@ -168,6 +169,22 @@ def load_adapters(
     for name, folder in found.items():
         several.add(name, *adapter_in(folder, loaded.model, host))
     return loaded, several
+
+
+def load_over_base(run: str | Path, policy: Policy) -> LoadedModel:
+    """The trained model of a run with an adapter, on the weights under the adapter of the run that ``policy`` is of.
+
+    No weight is there twice. Raises ``UsageError`` where that run trains more than an adapter, or its layout divides layers, rows or
+    weights, and ``WeightsError`` for an adapter of other weights. Every rank calls it.
+    """
+    from mt_train.assemble.policy import LivePolicy
+
+    path = Path(expand(arguments.path("load_over_base", "run", run)))
+    if not isinstance(policy, LivePolicy):
+        raise UsageError(
+            f"load_over_base(): policy is a {type(policy).__name__}; give the policy that a run collects answers with"
+        )
+    return policy.load_over_base(path)
 
 
 _WHICH = "'last', 'best' or a saved step"

@@ -4,49 +4,152 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from mt_core import ComponentError, MtError, first_line
+from pydantic import Field
+
+from mt_core import ComponentError, MtConfig, MtError, first_line, notice
+
+from .reward_functions.base import ScoresTogether
+from .time_limit import TimeLimitReached, call_within
 
 if TYPE_CHECKING:
+    from mt_train import Policy
+
     from .reward_functions.base import Answer, Reward
 
 
-def score_answers(rewards: Mapping[str, Reward], answers: Sequence[Answer]) -> dict[str, list[float | None]]:
-    """Return the scores of each reward, by name; ``None`` for an answer that it cannot score.
+class ScoreOptions(MtConfig):
+    """Bounds of rewards: how long one may take, and for how many answers it may fail."""
 
-    Raises ``ComponentError`` for a reward that raises, gives another number of scores than there are answers, or a score that is no
-    finite number: an infinite one would be the advantage of a whole group.
+    score_timeout: float | None = Field(
+        540.0,
+        gt=0,
+        description="longest that a reward may take for the answers of an iteration (seconds), less than --parallel.timeout-seconds;"
+        " none: as long as it likes",
+    )
+    on_bad_score: Literal["error", "skip"] = Field(
+        "error",
+        description="a reward raises for an answer, or gives no finite number: end the run, or count the answer as unscored",
+    )
+    max_bad_scores: int = Field(
+        8, ge=0, description="with skip, the run ends when a reward has more of them in an iteration (answers)"
+    )
+
+
+def score_answers(
+    rewards: Mapping[str, Reward], answers: Sequence[Answer], policy: Policy, options: ScoreOptions | None = None
+) -> dict[str, list[float | None]]:
+    """Return the scores of each reward, by name; ``None`` for an answer that it cannot score. Collective.
+
+    ``score`` runs on rank 0 alone, ``score_together`` on every rank. Raises ``ComponentError`` for a reward that raises, takes too
+    long, gives another number of scores than there are answers, or a score that is no finite number: an infinite one would be the
+    advantage of a whole group.
     """
-    return {name: _scores(name, reward, answers) for name, reward in rewards.items()}
+    return {
+        name: _scores(_Scoring(name, each, options or ScoreOptions()), answers, policy)
+        for name, each in rewards.items()
+    }
 
 
-def _scores(name: str, reward: Reward, answers: Sequence[Answer]) -> list[float | None]:
-    try:
-        found = list(reward.score(answers))
-    except MtError:
-        raise
-    except Exception as error:  # a reward's code may raise anything; whose it is has to be said
-        raise ComponentError(
-            f"reward {name} failed: {type(error).__name__}: {first_line(error)} (--debug shows where)"
-        ) from error
-    if len(found) != len(answers):
-        raise ComponentError(
-            f"reward {name} gives {len(found)} scores for {len(answers)} answers; give one for each, None where there is none"
+def _scores(scoring: _Scoring, answers: Sequence[Answer], policy: Policy) -> list[float | None]:
+    reward = scoring.reward
+    if isinstance(reward, ScoresTogether):
+        return scoring.together(partial(reward.score_together, answers, policy), answers)
+    return policy.once(partial(scoring.alone, answers))
+
+
+class _Scoring:
+    """One reward, asked and checked."""
+
+    def __init__(self, name: str, reward: Reward, options: ScoreOptions) -> None:
+        self.reward = reward
+        self._name, self._options = name, options
+        self._timeout: float | None = getattr(reward, "timeout", None) or options.score_timeout
+        self._bad: list[str] = []
+
+    def alone(self, answers: Sequence[Answer]) -> list[float | None]:
+        """Ask the reward within its time, and check what it gives."""
+        try:
+            return self._checked(call_within(self._timeout, partial(self._found, answers)), answers)
+        except TimeLimitReached as error:
+            raise ComponentError(
+                f"reward {self._name} has given no scores for {len(answers)} answers in {self._timeout:g} seconds. Let it give up by"
+                " itself and return None, or give it longer: --objective.score-timeout SECONDS"
+            ) from error
+
+    def together(self, score: Any, answers: Sequence[Answer]) -> list[float | None]:
+        """Check what a reward gives that all ranks compute."""
+        try:
+            found = list(score())
+        except MtError:
+            raise
+        except Exception as error:  # a reward's code may raise anything; whose it is has to be said
+            raise self._failure(error) from error
+        return self._checked(found, answers)
+
+    def _found(self, answers: Sequence[Answer]) -> list[Any]:
+        """Return what the reward gives; where single answers may be skipped, a NaN for each one for which it raises."""
+        try:
+            return list(self.reward.score(answers))
+        except MtError:
+            raise
+        except Exception as error:  # as above
+            if self._options.on_bad_score == "error":
+                raise self._failure(error) from error
+        return [self._one(answer) for answer in answers]
+
+    def _one(self, answer: Answer) -> Any:
+        try:
+            (score,) = self.reward.score([answer])
+        except MtError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above, and what was asked for
+            self._count(f"{type(error).__name__}: {first_line(error)}, for an answer to {answer.row['id']}")
+            return None
+        return score
+
+    def _failure(self, error: Exception) -> ComponentError:
+        return ComponentError(
+            f"reward {self._name} failed: {type(error).__name__}: {first_line(error)} (--debug shows where)"
         )
-    return [_number(name, score, answer) for score, answer in zip(found, answers, strict=True)]
 
+    def _checked(self, found: Sequence[Any], answers: Sequence[Answer]) -> list[float | None]:
+        """Return the scores. Raises ``ComponentError`` for what are none."""
+        if len(found) != len(answers):
+            raise ComponentError(
+                f"reward {self._name} gives {len(found)} scores for {len(answers)} answers; give one for each, None where there is none"
+            )
+        numbers = [self._number(score, answer) for score, answer in zip(found, answers, strict=True)]
+        if self._bad:
+            notice(
+                f"reward {self._name}: {len(self._bad)} of {len(answers)} answers count as unscored (first: {self._bad[0]})"
+            )
+        return numbers
 
-def _number(name: str, score: float | None, answer: Answer) -> float | None:
-    if score is None:
+    def _number(self, score: Any, answer: Answer) -> float | None:
+        if score is None:
+            return None
+        try:
+            number = float(score)
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        if self._options.on_bad_score == "error":
+            raise ComponentError(
+                f"reward {self._name} gives {score!r} for an answer to {answer.row['id']}; a score is a finite number, or None where there"
+                f" is none. The answer: {answer.text[:80]!r}"
+            )
+        self._count(f"{score!r} for an answer to {answer.row['id']}")
         return None
-    try:
-        number = float(score)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ComponentError(
-            f"reward {name} gives {score!r} for an answer to {answer.row['id']}; a score is a finite number, or None where there is none."
-            f" The answer: {answer.text[:80]!r}"
-        )
-    return number
+
+    def _count(self, what: str) -> None:
+        """Count an answer as unscored. Raises ``ComponentError`` for one too many."""
+        self._bad.append(what)
+        if len(self._bad) > (most := self._options.max_bad_scores):
+            raise ComponentError(
+                f"reward {self._name} has failed for {len(self._bad)} answers of an iteration, and --objective.max-bad-scores is {most};"
+                f" the first: {self._bad[0]}. Repair the reward, or allow more"
+            )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mt_core import Message
     from mt_train import LoadedModel
 
+    from .reward_functions.base import Answer
+
 
 class Scorer:
     """A reward model that is asked: the score of a conversation is what its head says at the last token."""
@@ -37,23 +39,53 @@ class Scorer:
         self._loaded, self._head, self._template = loaded, head, template
         self._objective = TokenObjective(pad_id=loaded.tokenizer.pad_id or 0)
 
-    @torch.inference_mode()
+    @property
+    def max_seq_len(self) -> int:
+        """Return the most that the model reads (tokens)."""
+        return self._loaded.max_seq_len
+
     def score(self, conversations: Sequence[Sequence[Message]], *, batch_size: int = 8) -> list[float]:
         """The score of each conversation, in their order. Raises ``DataError`` for one that is longer than the model reads."""
         encoded = [self._template.encode(each).ids for each in conversations]
-        longest = self._loaded.max_seq_len
+        longest = self.max_seq_len
         if too_long := [number for number, ids in enumerate(encoded) if len(ids) > longest]:
             number = too_long[0]
             raise DataError(
                 f"conversation {number + 1} has {len(encoded[number])} tokens, and the model reads {longest}; shorten it"
             )
-        order = sorted(range(len(encoded)), key=lambda number: len(encoded[number]))
         found = [0.0] * len(encoded)
-        for start in range(0, len(order), batch_size):
-            numbers = order[start : start + batch_size]
-            for number, score in zip(numbers, self._scores([encoded[each] for each in numbers]), strict=True):
+        for numbers in batches(encoded, batch_size):
+            for number, score in zip(numbers, self.score_ids([encoded[each] for each in numbers]), strict=True):
                 found[number] = score
         return found
+
+    def answer_ids(self, answer: Answer) -> list[int]:
+        """Return the tokens of a prompt with an answer to it, as the model has learned to read conversations.
+
+        Where the template gives the same tokens for the prompt, and the tokenizer reads the answer's as its text, these are taken as
+        they are; another tokenizer or template gets the conversation, and an answer without an end one.
+        """
+        raw = {"raw": True} if any(turn.get("raw") for turn in answer.prompt) else {}
+        whole = self._template.encode([*answer.prompt, {"role": "assistant", "content": answer.text, **raw}])
+        begun = len(answer.prompt_ids)
+        ids, last = list(answer.ids), max((place for place, trained in enumerate(whole.trained) if trained), default=-1)
+        is_own = (
+            answer.finish == "eos"
+            and 0 < begun <= last
+            and list(whole.ids[:begun]) == list(answer.prompt_ids)
+            and whole.ids[last] == ids[-1]
+            and self._loaded.tokenizer.decode(ids[:-1]) == answer.text
+        )
+        return [*answer.prompt_ids, *ids, *whole.ids[last + 1 :]] if is_own else list(whole.ids)
+
+    def check_prompt(self, answer: Answer) -> None:
+        """Raise ``DataError`` for a prompt that the template cannot write down."""
+        self._template.prompt(answer.prompt)
+
+    @torch.inference_mode()
+    def score_ids(self, rows: Sequence[Sequence[int]]) -> list[float]:
+        """Return the score of each of these texts, which are read at once."""
+        return self._scores(rows)
 
     def _scores(self, rows: Sequence[Sequence[int]]) -> list[float]:
         device = next(self._loaded.model.parameters()).device
@@ -63,6 +95,12 @@ class Scorer:
         last_B = torch.tensor([len(ids) - 1 for ids in rows], device=device)
         scores: list[float] = self._head(hidden_BTD[torch.arange(len(rows), device=device), last_B]).tolist()
         return scores
+
+
+def batches(rows: Sequence[Sequence[int]], batch_size: int) -> list[list[int]]:
+    """Return the numbers of rows that are read together: of about the same length."""
+    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
 def score_rows(scorer: Scorer, rows: Sequence[Row], *, batch_size: int = 8) -> Iterator[dict[str, Any]]:

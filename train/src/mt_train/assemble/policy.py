@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from mt_core.rows import Sample
 from mt_train.assemble.copies import Copies
 from mt_train.assemble.data import RunData, make_held_out
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.shared_base import load_over
 from mt_train.assemble.subjects import encoder, live_model
 from mt_train.assemble.window_reference import changes_of_base
 from mt_train.data.loader import HeldOut
@@ -34,11 +36,13 @@ from mt_train.data.online import Measure, View, Weights
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.build import gather_parameters
 from mt_train.engine.engine import Engine
-from mt_train.engine.processes import all_reduce, ranks_where, share_text
+from mt_train.engine.processes import all_reduce, gather_texts, ranks_where, share_text
 from mt_train.evaluate.subject import LiveSubject
 from mt_train.generation.continuation import continue_prompts
+from mt_train.generation.loaded_model import LoadedModel
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 PLACE = "place"
 """Token value: the number of a trained token among all that are measured together, in fp32, which counts to ``MOST_PLACES``."""
 AT_ONCE = 256
@@ -169,21 +173,37 @@ class LivePolicy(LiveSubject):
 
     def once(self, function: Callable[[], T]) -> T:
         """See ``Policy``."""
-        text = self._said(function) if self._engine.process.is_main else share_text("")
-        said: dict[str, Any] = json.loads(text)
-        if "problem" in said:
-            raise ComponentError(f"rank 0 failed: {said['problem']}")
-        value: T = said["value"]
-        return value
+        is_main = self._engine.process.is_main
+        (value,) = _shared_values(function if is_main else None, lambda text: [share_text(text)])
+        found: T = value
+        return found
 
-    def _said(self, function: Callable[[], T]) -> str:
-        """Call a function, and share what it gives, or why it gives nothing: the other ranks must not wait for it."""
-        try:
-            text = json.dumps({"value": function()})
-        except Exception as error:
-            share_text(json.dumps({"problem": f"{type(error).__name__}: {first_line(error)}"}))
-            raise
-        return share_text(text)
+    def divide(self, items: Sequence[Item], function: Callable[[Sequence[Item]], Sequence[T]]) -> list[T]:
+        """See ``Policy``. Item i is that of rank i modulo the ranks."""
+        rank, world = self._engine.process.rank, self._engine.process.world
+        shares = _shared_values(lambda: list(function(items[rank::world])), gather_texts)
+        return [shares[number % world][number // world] for number in range(len(items))]
+
+    def load_over_base(self, run: Path) -> LoadedModel:
+        """Load the model of a run whose adapter stands over the weights that this run's does; see ``mt_train.load_over_base``."""
+        return load_over(self._parts, self._engine.module.model, self._engine.plan, run)
+
+
+def _shared_values(function: Callable[[], Any] | None, share: Callable[[str], list[str]]) -> list[Any]:
+    """Call a function where there is one, and share what it gives, or why it gives nothing: the other ranks must not wait for it.
+
+    Raises what it raises, and ``ComponentError`` on ranks where another one's has failed.
+    """
+    try:
+        said = json.dumps({"value": None if function is None else function()})
+    except Exception as error:
+        share(json.dumps({"problem": f"{type(error).__name__}: {first_line(error)}"}))
+        raise
+    found: list[dict[str, Any]] = [json.loads(text) for text in share(said)]
+    for rank, each in enumerate(found):
+        if "problem" in each:
+            raise ComponentError(f"rank {rank} failed: {each['problem']}")
+    return [each["value"] for each in found]
 
 
 class _Values:

@@ -27,6 +27,7 @@ Measure = Callable[["Tensor", "nn.Module", "Batch"], Mapping[str, "Tensor"]]
 View = Literal["live", "reference"]
 Weights = Literal["auto", "live", "copy"]
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class Prompt(NamedTuple):
@@ -70,6 +71,13 @@ class Policy(Subject, Protocol):
 
     def once(self, function: Callable[[], T]) -> T:
         """Call a function on rank 0 alone, and return on every rank what it gave: plain data. An error of its is one on all ranks."""
+        ...
+
+    def divide(self, items: Sequence[Item], function: Callable[[Sequence[Item]], Sequence[T]]) -> list[T]:
+        """Call a function on each rank with a share of the items, and return on every rank what it gave for each: plain data.
+
+        Every rank gives the same items, and an error on one is one on all.
+        """
         ...
 
 

@@ -16,6 +16,7 @@ from mt_core.generation import Generation, GenerationConfig, SamplingRules
 
 from ..reward_functions.base import Answer
 from ..scores import score_answers
+from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,10 +104,18 @@ class AnswerWriter:
         )
         drawn = policy.generate([prompts[number].ids for number in asked], wish, weights="auto")
         answers = [
-            Answer(each.text, _ids(each), each.finish, prompts[number].row, number)
+            Answer(
+                text=each.text,
+                ids=_ids(each),
+                finish=each.finish,
+                row=prompts[number].row,
+                group=number,
+                prompt=read_prompt(prompts[number].row),
+                prompt_ids=prompts[number].ids,
+            )
             for number, each in zip(asked, drawn, strict=True)
         ]
-        scores = score_answers(self._rewards, answers)
+        scores = score_answers(self._rewards, answers, policy, self._config)
         return [
             Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs)
             for place, answer in enumerate(answers)
@@ -129,6 +138,10 @@ def refuse_other_records(records: Sequence[Mapping[str, Any]], config: GrpoConfi
     groups = [record["group"] for record in records]
     if groups != [number for number in range(len(groups) // config.group) for _ in range(config.group)]:
         found = groups.count(groups[0])
+        if found == config.group:
+            raise UsageError(
+                f"the answers are not {found} to each prompt: some are missing. Take the file of a run that ended"
+            )
         raise UsageError(f"the answers are {found} to each prompt, and objective.group is {config.group}; set {found}")
     if missing := [name for name in rewards if not all(name in record["rewards"] for record in records)]:
         raise UsageError(

@@ -8,12 +8,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mt_core import MtConfig
-
 from ..kl import Estimator
+from ..scores import ScoreOptions
 
 
-class GrpoConfig(MtConfig):
+class GrpoConfig(ScoreOptions):
     """Options of collecting answers, comparing them and learning from them."""
 
     prompts: int = Field(8, ge=1, le=100_000, description="prompts of an iteration")
@@ -112,7 +111,10 @@ class GrpoConfig(MtConfig):
     def _advantage_faults(self) -> Iterator[str]:
         """Tell what does not go together in how answers are compared."""
         if self.compares and self.group == 1:
-            yield f"baseline {self.baseline} compares the answers to a prompt, and group is 1; set group to 2 or more, or baseline greedy"
+            yield (
+                f"baseline {self.baseline} compares the answers to a prompt, and group is 1; set group to 2 or more, or baseline greedy"
+                " and scale none"
+            )
         if not self.compares and self.scale in ("group", "batch"):
             yield f"scale {self.scale} divides what is compared within a group, and baseline is {self.baseline}; set scale tokens or none"
         if not self.compares and self.resample:

@@ -13,6 +13,7 @@ import numpy as np
 from mt_core import Encoded, Row, Sample
 from mt_core.nn import TokenObjective
 
+from ..scores import ScoreOptions
 from .answers import AnswerWriter, refuse_other_records, weight_of
 from .credit import Credit
 from .grpo_config import GrpoConfig
@@ -79,6 +80,6 @@ def sample_of(record: Record) -> Sample:
 
 def _collecting(config: AnswerOptions) -> GrpoConfig:
     """Return how answers are written: as those of GRPO, without what is of its advantages."""
-    names = ("group", "max_new_tokens", "temperature", "top_p", "top_k", "truncated")
+    names = ("group", "max_new_tokens", "temperature", "top_p", "top_k", "truncated", *ScoreOptions.model_fields)
     baseline = "group" if config.group > 1 else "none"
     return GrpoConfig(baseline=baseline, scale="none", **{name: getattr(config, name) for name in names})

@@ -7,12 +7,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mt_core import MtConfig
-
+from ..scores import ScoreOptions
 from .config import DpoConfig
 
 
-class AnswerOptions(MtConfig):
+class AnswerOptions(ScoreOptions):
     """How many answers are written, and in how many steps they are learned from."""
 
     prompts: int = Field(8, ge=1, le=100_000, description="prompts of an iteration")

@@ -18,6 +18,7 @@ from mt_core.nn import Batch, LossSums, TokenObjective, objective_modules, token
 
 from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten_answers
 from ..policy import clipped_loss, ratios
+from ..scores import ScoreOptions
 from ..values import clip_values, value_loss
 from .answers import OLD, REFERENCE, AnswerWriter, weight_of
 from .credit import Credit
@@ -45,7 +46,8 @@ class PpoObjective(TokenObjective):
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._config = template, config
-        collecting = {name: getattr(config, name) for name in ("group", "max_new_tokens", "temperature", "truncated")}
+        names = ("group", "max_new_tokens", "temperature", "truncated", *ScoreOptions.model_fields)
+        collecting = {name: getattr(config, name) for name in names}
         self._collecting = GrpoConfig(baseline="none", scale="none", **collecting)
         self._writer = AnswerWriter(self._collecting, rewards)
         self._weights = {name: weight_of(each) for name, each in rewards.items()}

@@ -7,10 +7,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mt_core import MtConfig
+from ..scores import ScoreOptions
 
 
-class PpoConfig(MtConfig):
+class PpoConfig(ScoreOptions):
     """Options of collecting answers, judging their tokens by a critic, and learning from them."""
 
     prompts: int = Field(32, ge=1, le=100_000, description="prompts of an iteration")

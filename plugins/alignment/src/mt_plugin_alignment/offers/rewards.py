@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from mt_core import ANY, Component
 
+from ..reward_functions.models import AdapterReward, AdapterRewardConfig, ModelReward, ModelRewardConfig
 from ..reward_functions.python_file import PythonConfig, PythonReward
+from ..reward_functions.service import HttpConfig, HttpReward
 from ..reward_functions.texts import Exact, ExactConfig, Length, LengthConfig, Pattern, PatternConfig
 
 REWARDS: tuple[Component, ...] = (
@@ -31,6 +33,28 @@ REWARDS: tuple[Component, ...] = (
         config=PythonConfig,
         build=PythonReward,
         summary="a function in a Python file of yours, which is run",
+        layouts=ANY,
+    ),
+    Component(
+        name="model",
+        config=ModelRewardConfig,
+        build=ModelReward,
+        summary="what a trained reward model says of the answer",
+        source="https://arxiv.org/abs/2203.02155",
+        layouts=ANY,
+    ),
+    Component(
+        name="adapter",
+        config=AdapterRewardConfig,
+        build=AdapterReward,
+        summary="what a reward adapter says, over the weights that the run is trained on: no second model",
+        layouts=ANY,
+    ),
+    Component(
+        name="http",
+        config=HttpConfig,
+        build=HttpReward,
+        summary="what a service says, to which answers are posted as JSON",
         layouts=ANY,
     ),
 )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from mt_core import MtConfig
+from mt_core import Message, MtConfig
+
+if TYPE_CHECKING:
+    from mt_train import Policy
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,7 @@ class Answer:
 
     ``ids`` are its tokens, with the end token where it has one; ``finish`` says why it ended (``eos``, ``stop``, ``length``,
     ``context``). ``row`` is the row of the prompt with all of its fields, and ``group`` the number of the prompt in the iteration.
+    ``prompt`` are the turns that are answered, and ``prompt_ids`` their tokens, as the model has read them.
     """
 
     text: str
@@ -24,6 +28,8 @@ class Answer:
     finish: str
     row: Mapping[str, Any]
     group: int
+    prompt: Sequence[Message] = ()
+    prompt_ids: Sequence[int] = ()
 
 
 class RewardOptions(MtConfig):
@@ -35,8 +41,21 @@ class RewardOptions(MtConfig):
 
 
 class Reward(Protocol):
-    """Scores answers. A score is any number, or ``None`` for an answer that cannot be scored: it is counted, and is no 0."""
+    """Scores answers. A score is any number, or ``None`` for an answer that cannot be scored: it is counted, and is no 0.
+
+    It may have a ``weight``, what it counts in the sum (else 1), and a ``timeout``, the longest that ``score`` may take (seconds; else
+    the ``score_timeout`` of the run).
+    """
 
     def score(self, answers: Sequence[Answer]) -> Sequence[float | None]:
-        """Return a score for each answer."""
+        """Return a score for each answer. It is called on rank 0 alone."""
+        ...
+
+
+@runtime_checkable
+class ScoresTogether(Protocol):
+    """A reward that all ranks compute: called in the place of ``score``, where a reward has it."""
+
+    def score_together(self, answers: Sequence[Answer], policy: Policy) -> Sequence[float | None]:
+        """Return a score for each answer, the same on every rank. Every rank calls it with all answers, and what it raises, all raise."""
         ...

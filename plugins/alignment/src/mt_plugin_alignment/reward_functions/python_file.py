@@ -18,6 +18,11 @@ class PythonConfig(RewardOptions):
 
     path: Path = Field(description="Python file; it is run with the rights of this command")
     function: str = Field("score", description="function that gets the answers, and returns a score for each")
+    timeout: float | None = Field(
+        None,
+        gt=0,
+        description="longest that it may take for the answers of an iteration (seconds); none: objective.score_timeout",
+    )
 
 
 class PythonReward:
@@ -37,7 +42,7 @@ class PythonReward:
         function = getattr(module, config.function, None)
         if not callable(function):
             raise UsageError(f"{path} has no function {config.function!r}; name it with --rewards.python.function")
-        self._function, self.weight = function, config.weight
+        self._function, self.weight, self.timeout = function, config.weight, config.timeout
 
     def score(self, answers: Sequence[Answer]) -> Sequence[float | None]:
         """See ``Reward``."""
