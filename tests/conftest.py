@@ -154,6 +154,7 @@ LONG = (
                 "search",
             ),
             "trackers",
+            "vllm",
         )
         for test in ("test_its_requirements_are_met_and_it_is_all_that_is_listed", "test_a_part_of_its_suite_passes")
     ),

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from mt_conformance import BaseObjectiveConformance, BasePreferenceLossConformance, BaseRewardConformance
+from mt_conformance import (
+    BaseCallbackConformance,
+    BaseObjectiveConformance,
+    BasePreferenceLossConformance,
+    BaseRewardConformance,
+)
 from mt_plugin_alignment import plugin
 from mt_plugin_alignment.options import DivergenceOptions
 
@@ -82,3 +87,7 @@ class TestRewards(BaseRewardConformance):
             file = tmp_path / "mine.py"
             file.write_text("def score(answers):\n    return [len(each.text.split()) or None for each in answers]\n")
             self.options = {**self.options, "path": str(file)}
+
+
+class TestAlarms(BaseCallbackConformance):
+    plugin, name, launches = plugin, "rollout-alarms", False  # tests/alignment/alarms have runs with answers

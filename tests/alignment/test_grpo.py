@@ -81,8 +81,9 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         "--objective.max-new-tokens": "4",
         "--train.steps": "2",
         "--output": "run",
+        "--objective": "grpo",
     }
-    given = ["--model", "llama", "--objective", "grpo", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
+    given = ["--model", "llama", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
 
     def run(*words: str) -> tuple[int, str]:
         unsaid = [word for option, value in usual.items() if option not in words for word in (option, value)]
@@ -117,6 +118,22 @@ def test_a_reward_that_fails_ends_the_run_by_its_name(train: Train) -> None:
     assert "reward python gives 3 scores for 4 answers" in said
 
 
+@pytest.mark.parametrize("objective", ["grpo", "ppo", "rejection", "online-dpo"])
+def test_bounds_of_rewards_are_options_of_each_objective_that_has_rewards(train: Train, objective: str) -> None:
+    words = ["--objective", objective, "--rewards", "python", "--rewards.python.path", "mine.py", "--train.steps", "1"]
+    Path("mine.py").write_text("import time\ndef score(answers):\n    time.sleep(60)\n")
+    code, said = train(*words, "--objective.score-timeout", "0.3")
+    assert code == 2
+    assert "reward python has given no scores for 4 answers in 0.3 seconds" in said
+    Path("mine.py").write_text("def score(answers):\n    return [1.0, float('nan'), 2.0, 3.0]\n")
+    code, said = train(*words, "--objective.on-bad-score", "skip", "--overwrite")
+    assert code == 0, said
+    assert "reward python: 1 of 4 answers count as unscored (first: nan for an answer to prompts.jsonl:" in said
+    code, said = train(*words, "--objective.on-bad-score", "skip", "--objective.max-bad-scores", "0", "--overwrite")
+    assert code == 2, said
+    assert "--objective.max-bad-scores is 0" in said
+
+
 def test_answers_that_nobody_can_score_are_counted_and_change_nothing(train: Train) -> None:
     Path("mine.py").write_text("def score(answers):\n    return [None for each in answers]\n")
     code, said = train("--rewards", "python", "--rewards.python.path", "mine.py")
@@ -144,6 +161,11 @@ def test_a_prompt_and_its_answer_have_to_fit_into_a_row(train: Train) -> None:
     assert train(*words, "--train.sequence-len", "45", "--data.batching", "packing")[0] == 0
 
 
+def measured(record: Mapping[str, float]) -> dict[str, float]:
+    """Figures without what clocks say."""
+    return {k: v for k, v in record.items() if not k.endswith(("seconds", "per_second")) and k != "memory_gib"}
+
+
 def test_recorded_answers_are_learned_from_again(train: Train) -> None:
     """The same rows, steps and losses, with no reward asked; another run may take other steps of them, but no more than there are."""
     Path("mine.py").write_text("def score(answers):\n    return [float(len(each.text)) for each in answers]\n")
@@ -155,9 +177,8 @@ def test_recorded_answers_are_learned_from_again(train: Train) -> None:
     first, second = (
         [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()] for run in ("run", "second")
     )
-    timed = {"rollout_seconds", "step_seconds", "data_wait_seconds", "tokens_per_second", "time", "memory_gib"}
     for one, other in zip(first, second, strict=True):
-        assert {k: v for k, v in other.items() if k not in timed} == {k: v for k, v in one.items() if k not in timed}
+        assert measured(other) == measured(one)
     assert Path("run/rollouts.jsonl").read_text() == Path("second/rollouts.jsonl").read_text()
     code, said = train(*again, "--output", "third", "--train.steps", "3")
     assert code == 2

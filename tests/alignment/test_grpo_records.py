@@ -103,6 +103,19 @@ def gained(samples: Sequence[Any]) -> list[list[float]]:
     return [list(each.token_values["advantage"][2:]) for each in samples]
 
 
+def test_records_have_for_readers_the_prompt_as_text_and_the_weighted_sum() -> None:
+    """Of the answers that are kept, also where their prompts were answered again; no time is in them."""
+    made = objective(lambda answer: None if answer.group == 1 else 3.0, resample=1, group=2)
+    records = collect(made, Policy())
+    assert [each["prompt_text"] for each in records[::2]] == ["1 5", "2 5", "3 5"]
+    assert [each["reward"] for each in records] == [3.0, 3.0, None, None, 3.0, 3.0]
+    assert not [name for each in records for name in each if "second" in name]
+    assert set(made.seconds) == {"write", "score"}
+    made = objective(kl=0.1, updates=2)
+    collect(made, Policy())
+    assert set(made.seconds) == {"write", "score", "measure"}
+
+
 # ------------------------------------------------------------------------------------------------------------ what is measured
 
 

@@ -59,7 +59,10 @@ REWARDS = {"one": Length(LengthConfig(most=1, ramp=8))}
 
 
 class _Tokenizer:
-    pad_id = 0
+    pad_id, eos_id = 0, 2
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "a" * len(ids)
 
 
 def rejection(**options: Any) -> RejectionObjective:

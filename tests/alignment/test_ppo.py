@@ -24,8 +24,10 @@ from mt_plugin_alignment import Answer
 from mt_plugin_alignment.objectives.ppo import PpoObjective, sample_of
 from mt_plugin_alignment.objectives.ppo_config import PpoConfig
 from mt_plugin_alignment.objectives.value_head import ValueHead
+from mt_plugin_alignment.scoring import Scorer
 from mt_plugin_alignment.values import clip_values, value_loss
 from mt_tools.cli.convert import main as convert
+from mt_tools.cli.eval import main as evaluate
 from mt_tools.cli.export import main as export
 from mt_tools.cli.generate import main as generate
 from mt_train import load_run, load_weights, train
@@ -103,7 +105,9 @@ class Bench:
     def measure(self, samples: Sequence[Sample], measure: Any, *, view: str = "live") -> list[Mapping[str, Any]]:
         found = []
         for sample in samples:
-            batch = PpoObjective.collate(SimpleNamespace(pad_id=0), [[sample]], length=len(sample.ids)).with_index()  # type: ignore[arg-type]
+            batch = PpoObjective.collate(
+                SimpleNamespace(pad_id=0, decode=str), [[sample]], length=len(sample.ids)
+            ).with_index()  # type: ignore[arg-type]
             values = measure(self.model(batch), self.model.head, batch)
             moved = self.moved if view == "reference" else 0.0
             found.append({name: each.double().numpy() - moved for name, each in values.items()})
@@ -125,7 +129,7 @@ def bench() -> Bench:
 
 
 def objective(**options: Any) -> PpoObjective:
-    tokenizer, template = SimpleNamespace(pad_id=0), None
+    tokenizer, template = SimpleNamespace(pad_id=0, decode=str), None
     config = PpoConfig(**{"prompts": 3, "group": 2, "max_new_tokens": 6, **options})
     return PpoObjective(tokenizer, template, config, {"lengths": Lengths()})  # type: ignore[arg-type]
 
@@ -141,7 +145,7 @@ def plain(bench: Bench, record: Mapping[str, Any]) -> tuple[torch.Tensor, torch.
     """Log-probability and value of each token of an answer in plain torch, which knows no batch."""
     ids = [*record["prompt"], *record["ids"]]
     batch = PpoObjective.collate(
-        SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+        SimpleNamespace(pad_id=0, decode=str),  # type: ignore[arg-type]
         [[Sample(ids, [True] * len(ids), "")]],
         length=len(ids),
     ).with_index()
@@ -405,7 +409,7 @@ def kept(run: Path) -> torch.Tensor:
 def logits_and_values(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
     ids = [[5, 100, 7, 30, 64, 2]]
     batch = PpoObjective.collate(
-        SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+        SimpleNamespace(pad_id=0, decode=str),  # type: ignore[arg-type]
         [[Sample(ids[0], [True] * 6, "")]],
         length=6,
     ).with_index()
@@ -442,7 +446,7 @@ def test_training_goes_on_with_the_critic_that_was_exported(folder: Path, run: P
     again = train(raw, output=folder / "again").output or Path()
     first = json.loads((again / "rollouts.jsonl").read_text().splitlines()[0])
     batch = PpoObjective.collate(
-        SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+        SimpleNamespace(pad_id=0, decode=str),  # type: ignore[arg-type]
         [[sample_of(first)]],
         length=len(first["prompt"]) + len(first["ids"]),
     ).with_index()
@@ -468,9 +472,43 @@ def test_an_adapter_is_exported_as_peft_reads_it_with_its_value_head_beside_it(f
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(expected, found, strict=True))
 
 
+def test_training_goes_on_with_the_adapter_and_the_critic_that_were_exported(folder: Path, run: Path) -> None:
+    """Over weights that are a folder: with the adapter as it was trained, and as the LoRA that stands for what it changes."""
+    base = folder / "base"
+    assert convert([str(run), str(base)]) == 0
+    raw = raw_config(folder, model={"name": "llama", "weights": str(base)}, adapter={"name": "lora", "rank": 4})
+    over = train(raw, output=folder / "over").output or Path()
+    for words in ([], ["--as-lora"]):
+        out = folder / f"adapter{len(words)} of weights"
+        assert export(["--run", str(over), "--output", str(out), *words]) == 0
+        assert torch.equal(load_file(out / "value_head.safetensors")["value_head.weight"], kept(over))
+        again = {**raw, "adapter": {"weights": str(out)}, "train": {**raw["train"], "steps": 1}, "optimizer": "sgd"}
+        further = train({**again, "schedule": "constant"}, output=folder / f"further{len(words)}").output or Path()
+        first = json.loads((further / "rollouts.jsonl").read_text().splitlines()[0])
+        batch = PpoObjective.collate(
+            SimpleNamespace(pad_id=0),  # type: ignore[arg-type]
+            [[sample_of(first)]],
+            length=len(first["prompt"]) + len(first["ids"]),
+        ).with_index()
+        model: Any = load_run(over).model
+        with torch.no_grad():
+            values_T = model.head.objective(model(batch)[0])[len(first["prompt"]) - 1 : -1]
+        assert first["value"] == pytest.approx(values_T.tolist(), abs=1e-4)
+
+
 def test_a_model_that_learned_by_ppo_writes_texts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate(["--run", str(run), "--prompt", "1: ", "--max-new-tokens", "4", "--seed", "3"]) == 0
     assert capsys.readouterr().out.strip()
+
+
+def test_a_critic_is_no_reward_model(run: Path) -> None:
+    with pytest.raises(UsageError, match="the model has no head for scores; give a run of --objective reward"):
+        Scorer(load_run(run))
+
+
+def test_held_out_prompts_have_figures_and_no_loss(folder: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(["--run", str(run), "--on", f"rows=jsonl:{folder / 'prompts.jsonl'}"]) == 2
+    assert "rows of this objective are prompts, which have no loss" in capsys.readouterr().err
 
 
 def test_recorded_answers_are_learned_from_as_the_run_did_that_wrote_them(folder: Path, run: Path) -> None:

@@ -54,6 +54,9 @@ TOLERANCE = 1e-5
 class _Pad:
     pad_id = PAD
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
 
 def random_pairs() -> list[dict[str, list[int]]]:
     generator = torch.Generator().manual_seed(0)

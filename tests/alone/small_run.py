@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from importlib.metadata import distributions, entry_points
 from pathlib import Path
@@ -28,6 +29,17 @@ ASKED = [
     *("--evaluations.perplexity.rows.name", "csv", "--evaluations.perplexity.rows.path", "rows.csv"),
     *("--evaluations.perplexity.column", "prompt"),
 ]
+REWARDED = ["--objective", "grpo", "--objective.prompts", "2", "--objective.group", "2", "--rewards", "length"]
+REWARDED += [
+    "--rewards.length.most",
+    "2",
+    "--rewards.length.ramp",
+    "2",
+    "--objective.max-new-tokens",
+    "4",
+    "--data.eval",
+    "none",
+]
 RUNS = {
     "adapters": [*KIT, "--adapter", "dora"],
     "alignment": [*KIT, "--dataset", "jsonl", "--dataset.path", "pairs.jsonl", "--objective", "dpo"],
@@ -41,6 +53,18 @@ RUNS = {
     "qwen": ["--model", "qwen", *SMALL],
     "search": [*KIT, "--callbacks", "median-pruning", "--callbacks.median-pruning.history", "history.json"],
     "trackers": [*KIT, "--trackers", "csv"],
+    "vllm": [
+        *KIT,
+        *REWARDED,
+        "--dataset",
+        "jsonl",
+        "--dataset.path",
+        "pairs.jsonl",
+        "--sampler",
+        "vllm",
+        "--sampler.folder",
+        "w",
+    ],
 }
 """Words of a run with what the plugin brings; the rest of it is the core's, the kit's tiny model where it brings none."""
 
@@ -55,15 +79,32 @@ def test_nothing_of_ours_is_there_but_what_every_plugin_is_tested_beside() -> No
     assert not Path(mt_core.__file__).is_relative_to(ROOT), "from the wheel, not from the sources"
 
 
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[list[str]]:
+    """Words that name the server which a plugin asks; none for one that asks nobody."""
+    if "--sampler" not in RUNS[PLUGIN]:
+        yield []
+        return
+    sys.path.insert(0, str(ROOT / "tests/vllm_server"))
+    from stand_in import StandIn, serve
+
+    from mt_conformance import BaseSamplerConformance
+
+    with serve(StandIn(BaseSamplerConformance().loaded(tmp_path))) as url:
+        yield ["--sampler.url", url]
+
+
 @pytest.mark.usefixtures("kit_model")
-def test_two_steps_are_trained_with_what_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_steps_are_trained_with_what_it_brings(
+    served: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("rows.csv").write_text("prompt,response\n" + "".join(f"say {n},it is {n}\n" for n in range(32)))
     pairs = [{"prompt": f"say {n}", "chosen": f"it is {n}", "rejected": "no"} for n in range(32)]
     Path("pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in pairs))
     Path("history.json").write_text("[]")
     few = ["--train.steps", "2", "--train.micro-batch-size", "2", "--train.sequence-len", "64", "--output", "run"]
-    assert main([*RUNS[PLUGIN], *few]) == 0
+    assert main([*RUNS[PLUGIN], *served, *few]) == 0
     assert len(MetricsFile(Path("run/metrics.jsonl")).read()) == 2
     lock = json.loads(Path("run/plugins.lock.json").read_text())
     assert f"mt-plugin-{PLUGIN}" in lock["plugins"]

@@ -27,8 +27,12 @@ PART = {
     "qwen": ["test_conformance.py"],
     "search": ["test_plugin.py", "test_pruning.py"],
     "trackers": ["."],
+    "vllm": ["test_sampler.py", "test_weights.py"],
 }
 """Files of each suite that take seconds; the whole of it is soaked."""
+
+SUITES = {"vllm": "vllm_server"}
+"""Folders that have another name than their plugin: tests/ is where modules are looked for, and trl would take tests/vllm for vLLM."""
 
 TOOLS = ("pytest>=9,<10", "pytest-timeout>=2.4,<3", "hypothesis>=6.100,<7")
 REFERENCES = {"adapters": ["peft>=0.21,<0.22"]}
@@ -89,13 +93,14 @@ def test_a_clean_environment_has_all_that_it_needs(plugin: str, tmp_path: Path) 
 def run_suite(plugin: str, environment: Environment, files: list[str], report: Path, *, timeout: int) -> None:
     """The small run and these files of the suite, with that environment's Python. Prints how many tests ran."""
     words = ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider", f"--junit-xml={report}"]
-    paths = [ROOT / "tests/alone/small_run.py", *(ROOT / "tests" / plugin / name for name in files)]
+    suite = SUITES.get(plugin, plugin)
+    paths = [ROOT / "tests/alone/small_run.py", *(ROOT / "tests" / suite / name for name in files)]
     environment.run_module("pytest", *words, *paths, timeout=timeout, MT_ALONE=plugin)
     ran, skipped = (sorted(each) for each in results(report))
-    own = [name for name in ran if f"tests.{plugin}." in name]
+    own = [name for name in ran if f"tests.{suite}." in name]
     print(f"{plugin}: {len(own)} tests of its own ran, {len(skipped)} were skipped")
     assert len(ran) - len(own) == 2, "the small run"
-    assert own, f"nothing of tests/{plugin} ran alone; skipped: {skipped}"
+    assert own, f"nothing of tests/{suite} ran alone; skipped: {skipped}"
 
 
 def results(report: Path) -> tuple[list[str], list[str]]:

@@ -38,6 +38,7 @@ NAMED_BY = ("import_module", "package")
 """Functions that import what their first argument names; the second is that of the trackers and evaluations."""
 
 WITHOUT_AN_IMPORT = {
+    "mt-plugin-alignment": "the kind of samplers; found as any plugin is",
     "mt-plugin-datasets": "rows of the sets that evaluations ask about; found as any plugin is",
     "mt-plugin-standard": "what a run takes where it names nothing; found as any plugin is",
     "mt-tools": "the commands come with a model",

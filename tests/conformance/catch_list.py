@@ -27,6 +27,7 @@ from mt_conformance import (
     BasePluginConformance,
     BasePreferenceLossConformance,
     BaseRewardConformance,
+    BaseSamplerConformance,
     BaseScheduleConformance,
     BaseTaskPrintConformance,
     BaseTokenizerConformance,
@@ -59,6 +60,7 @@ OBJECTIVE, OPTIMIZER, MODEL = BaseObjectiveConformance, BaseOptimizerConformance
 DATASET, CALLBACK, ADAPTER = BaseDatasetConformance, BaseCallbackConformance, BaseAdapterConformance
 EVALUATION, METRIC = BaseEvaluationConformance, BaseMetricConformance
 PREFERENCE, REWARD = BasePreferenceLossConformance, BaseRewardConformance
+SAMPLER = BaseSamplerConformance
 SMALL = {"options": {"rank": 4}}
 
 
@@ -655,6 +657,44 @@ CAUGHT = [
             ("test_scoring_changes_no_answer", "writing", r"score\(\) changed an answer or its row"),
         ]
     ),
+    # ------------------------------------------------------------------------------------------------------- samplers
+    *(
+        FaultyCase(SAMPLER, check, name, says)
+        for check, name, says in [
+            ("test_each_prompt_has_an_answer_of_tokens", "vague", "its full_support is 'mostly'; say whether"),
+            ("test_each_prompt_has_an_answer_of_tokens", "needy", r"0 prompts: sample\(\) raised IndexError"),
+            ("test_each_prompt_has_an_answer_of_tokens", "merging", r"5 prompts: sample\(\) gives 4 answers; give one"),
+            ("test_each_prompt_has_an_answer_of_tokens", "endless", r"has 13 tokens, and 12 were asked for"),
+            (
+                "test_each_prompt_has_an_answer_of_tokens",
+                "wordless",
+                "has no tokens; one that ends at once has the end",
+            ),
+            ("test_each_prompt_has_an_answer_of_tokens", "foreign", r"has the ids \[np\.int64.* make each an int"),
+            ("test_each_prompt_has_an_answer_of_tokens", "renaming", "ended by 'stopped'; say one of eos, stop,"),
+            (
+                "test_each_prompt_has_an_answer_of_tokens",
+                "claiming",
+                "with finish eos, and with no other, the end token",
+            ),
+            ("test_each_prompt_has_an_answer_of_tokens", "retelling", "the text of an answer is 'answer', and that of"),
+            ("test_answers_follow_the_weights", "stale", "after a step of training the likeliest answer to .* Look at"),
+            ("test_answers_follow_the_weights", "peeking", r"at first policy\.weights\(\) was begun and not ended"),
+            ("test_answers_follow_the_weights", "hoarding", "which is no JSON .*, so the other ranks cannot have it"),
+            (
+                "test_log_probabilities_are_those_of_the_policy",
+                "short",
+                r"has \d+ logprobs; give one for each, the end",
+            ),
+            (
+                "test_log_probabilities_are_those_of_the_policy",
+                "tepid",
+                r"at temperature 0\.5 its logprobs are .* nats",
+            ),
+            ("test_it_changes_nothing", "trimming", r"sample\(\) changed a prompt"),
+            ("test_it_changes_nothing", "drawing", "the random generator of torch is another. Draw from one of your"),
+        ]
+    ),
     # ---------------------------------------------------------------------------------------------- preference losses
     *(
         FaultyCase(PREFERENCE, check, name, says)
@@ -720,6 +760,7 @@ EQUAL = [
             (METRIC, "same"),
             (PREFERENCE, "plain"),
             (REWARD, "just"),
+            (SAMPLER, "faithful"),
             (OBJECTIVE, "pairs"),
         )
         for name in vars(base)

@@ -49,6 +49,7 @@ SKIPPED = {
     "sets-up": "installs packages; .ci/run and test_first_run.py follow the same lines",
     "needs-slurm": "submits a job; the script itself runs in a test below",
     "needs-a-download": "fetches weights from the Hub",
+    "needs-a-server": "asks a vLLM server on a GPU; tests/vllm_server asks one that speaks its protocol",
     "needs-a-launcher": "starts Python anew in every process, which takes seconds",
 }
 SITE = "site-packages"

@@ -28,9 +28,9 @@ SLOTS = {
     kind: f"--{key.replace('_', '-')}"
     for kind, name in KINDS.items()
     for key in [FOUND.kinds.keys_of_kinds.get(name)]
-    if key and name != "reward"
+    if key and name not in ("reward", "sampler")
 }
-"""Kinds that any run names, and how; a metric is a part, and a reward is for objectives that learn from answers."""
+"""Kinds that any run names, and how; a metric is a part, rewards and samplers are for objectives that learn from answers."""
 
 Installed = tuple[Path, dict[str, str]]
 
@@ -127,7 +127,9 @@ def test_two_steps_are_trained_with_all_of_them_by_name(plugins_folder: Path, in
     assert not {f"mt-plugin-{name}" for name in NAMES.values()} & set(lock["editable"])
 
 
-def test_a_new_reward_is_learned_from(plugins_folder: Path, installation: Installed) -> None:
+def test_a_new_reward_is_learned_from_with_answers_of_a_new_sampler(
+    plugins_folder: Path, installation: Installed
+) -> None:
     _, environment = installation
     rows, out = plugins_folder / "prompts.tsv", plugins_folder / "learned"
     rows.write_text("".join(f"what is {number}?\tit is {number}\n" for number in range(4)))
@@ -143,12 +145,13 @@ def test_a_new_reward_is_learned_from(plugins_folder: Path, installation: Instal
     ]
     words += ["--rewards", NAMES["reward"], "--objective.prompts", "2", "--objective.group", "2", "--data.eval", "none"]
     words += ["--objective.max-new-tokens", "4", "--train.steps", "1", "--output", str(out)]
+    words += ["--sampler", NAMES["sampler"]]
     environment = {**environment, "MT_PLUGINS": ",".join([*NAMES.values(), *BRINGERS])}
     run(sys.executable, "-m", "mt_train.cli.train", *words, environment=environment)
     (record,) = MetricsFile(out / "metrics.jsonl").read()
     assert f"reward_{NAMES['reward'].replace('-', '_')}" in record
     lock = json.loads((out / "plugins.lock.json").read_text())
-    assert f"mt-plugin-{NAMES['reward']}" in lock["sha256"]
+    assert {f"mt-plugin-{NAMES[kind]}" for kind in ("reward", "sampler")} <= lock["sha256"].keys()
 
 
 def test_a_new_evaluation_is_asked_on_two_ranks_at_zero_3_and_of_the_checkpoint(

@@ -57,7 +57,7 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
         ),
         ("model_protocols.py", ["Objective", "HasTerms", "HasReference", "CouplesStep", "HasFirstLoss"]),
         ("../../../train/src/mt_train/data/outcomes.py", ["EncodesMany", "EncodesTogether"]),
-        ("../../../train/src/mt_train/data/online.py", ["CollectsAnswers", "Prompt"]),
+        ("../../../train/src/mt_train/data/online.py", ["CollectsAnswers", "Prompt", "Policy"]),
         ("rows.py", ["HasFlat"]),
         ("model_protocols.py", ["Quantizer"]),
         ("protocols.py", ["GradientTransform", "Schedule", "TaskPrint"]),

@@ -28,3 +28,18 @@ def test_what_is_missing_never_stops_a_run(build: Any, records: list[Any]) -> No
     line = build("task_print", "loss")(records)
     assert "\n" not in line
     assert not records or not hasattr(records[0], "loss") or records[0].loss is None or line.startswith("loss ")
+
+
+def test_of_answers_that_are_learned_from_the_line_has_the_reward_alone(build: Any) -> None:
+    """A dozen figures of them are in the record, and again of held-out prompts; figures of other evaluations stay."""
+    measured = {"reward": 0.5, "reward_exact": 1.0, "answer_tokens": 12.0}
+    held_out = {f"eval_{name}": value / 2 for name, value in measured.items()}
+    first = StepRecord(1, 0.0, 1e-4, 0.5, 100, 1000.0, 0.25, 0.01, {**measured, "reward": 0.3})
+    second = StepRecord(2, 0.0, 1e-4, 0.5, 100, 1000.0, 0.25, 0.01, measured, held_out | {"eval_mmlu": 0.25})
+    line = build("task_print", "loss")([first, second])
+    assert line.startswith("loss 0.0000 | reward 0.4000 | eval_reward 0.2500 | eval_mmlu 0.2500 | lr 1.00e-04 | ")
+
+
+def test_figures_of_an_objective_without_answers_stay_on_the_line(build: Any) -> None:
+    records = [StepRecord(1, 1.0, 1e-4, 0.5, 9, 9.0, 0.2, 0.0, {"token_accuracy": 0.5}, {"eval_token_accuracy": 0.4})]
+    assert "eval_token_accuracy 0.4000" in build("task_print", "loss")(records)

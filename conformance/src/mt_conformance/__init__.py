@@ -29,6 +29,7 @@ _PUBLIC = {
     "BasePluginConformance": "base",
     "BasePreferenceLossConformance": "preference_loss",
     "BaseRewardConformance": "reward",
+    "BaseSamplerConformance": "sampler",
     "BaseScheduleConformance": "schedule",
     "BaseTaskPrintConformance": "task_print",
     "BaseTokenizerConformance": "tokenizer",
@@ -47,6 +48,7 @@ __all__ = [
     "BasePluginConformance",
     "BasePreferenceLossConformance",
     "BaseRewardConformance",
+    "BaseSamplerConformance",
     "BaseScheduleConformance",
     "BaseTaskPrintConformance",
     "BaseTokenizerConformance",
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from mt_conformance.optimizer import BaseOptimizerConformance
     from mt_conformance.preference_loss import BasePreferenceLossConformance
     from mt_conformance.reward import BaseRewardConformance
+    from mt_conformance.sampler import BaseSamplerConformance
     from mt_conformance.schedule import BaseScheduleConformance
     from mt_conformance.task_print import BaseTaskPrintConformance
     from mt_conformance.tokenizer import BaseTokenizerConformance

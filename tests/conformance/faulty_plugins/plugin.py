@@ -282,6 +282,13 @@ def mt_rewards() -> list[Component]:
 
 
 @hookimpl
+def mt_samplers() -> list[Component]:
+    names = ("faithful", "vague", "needy", "merging", "endless", "wordless", "foreign", "renaming", "claiming")
+    names += ("retelling", "stale", "peeking", "hoarding", "short", "tepid", "trimming", "drawing")
+    return [Component(name=name, summary="spoiled", build=_build("samplers", name.title())) for name in names]
+
+
+@hookimpl
 def mt_preference_losses() -> list[Component]:
     names = ("plain", "reticent", "secretive", "greedy", "averaged", "naive", "branching", "misstated", "turned")
     names += ("centred", "lengthening", "moving")

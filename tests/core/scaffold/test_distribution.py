@@ -171,16 +171,17 @@ def test_a_kind_that_a_plugin_brings_may_have_a_template(tmp_path: Path, monkeyp
         ("metric", "mt-plugin-evals"),
         ("preference-loss", "mt-plugin-alignment"),
         ("reward", "mt-plugin-alignment"),
+        ("sampler", "mt-plugin-alignment"),
     ],
 )
 def test_a_plugin_of_a_brought_kind_depends_on_who_brings_it(
     kind: str, bringer: str, tmp_path: Path, capsys: Captured
 ) -> None:
     folder = tmp_path / kind
-    assert main(["new", kind, "own", "--output", str(folder)]) == 0
+    assert main(["new", kind, "my-own", "--output", str(folder)]) == 0
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert f"{bringer}{RELEASES}" in project["dependencies"]
     assert ("train" in project["optional-dependencies"]) == (bringer != "mt-train"), "what is required needs no extra"
-    assert main(["new", kind, "own", "--output", str(tmp_path / "x"), "--block-plugin", bringer]) == (
+    assert main(["new", kind, "my-own", "--output", str(tmp_path / "x"), "--block-plugin", bringer]) == (
         0 if bringer == "mt-train" else 2
     ), "a kind that nobody brings has no template"

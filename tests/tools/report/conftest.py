@@ -96,6 +96,8 @@ def write_run(
     about: dict[str, Any] | None = None,
     samples: list[dict[str, Any]] | None = None,
     evaluations: list[dict[str, Any] | str] | None = None,
+    rollouts: list[dict[str, Any] | str] | None = None,
+    alarms: list[dict[str, Any] | str] | None = None,
     completed: bool = True,
 ) -> Path:
     """A run's folder; YAML reads JSON, so the config is written as that."""
@@ -108,9 +110,10 @@ def write_run(
         (folder / "about.json").write_text(json.dumps(about))
     if samples is not None:
         (folder / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
-    if evaluations is not None:
-        lines = [each if isinstance(each, str) else json.dumps(each) for each in evaluations]
-        (folder / "evaluations.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    for name, rows in (("evaluations", evaluations), ("rollouts", rollouts), ("alarms", alarms)):
+        if rows is not None:
+            lines = [each if isinstance(each, str) else json.dumps(each) for each in rows]
+            (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     if completed:
         (folder / "completed").touch()
     return folder

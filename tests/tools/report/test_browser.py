@@ -67,7 +67,21 @@ def two_runs_page(
         records[step - 1]["loss"] = math.nan
     remote = '</script><img src="http://127.0.0.1:9/x.png" onerror="window.broken = 1">'
     samples = [{"step": s, "row_id": "demo:1", "prompt": "Once", "expected": "upon", "text": remote} for s in (20, 40)]
-    one = make_run("alpha", records=records, about=about, samples=samples)
+    prompt = {"row_id": "rows:1", "prompt_text": f"A long question {remote} " + "word " * 40, "finish": "length"}
+    rollouts = [
+        {
+            "step": n + 1,
+            "iteration": n,
+            "text": f"{remote} {'unbroken' * 60 * k}",
+            "reward": k / 2,
+            "rewards": {"a": 1.0, "b": k},
+        }
+        | prompt
+        for n in range(3)
+        for k in (0, 1)
+    ]
+    alarms = [{"step": 30, "alarm": "length", "text": "answers have 41 tokens, and 20 at the start"}]
+    one = make_run("alpha", records=records, about=about, samples=samples, rollouts=rollouts, alarms=alarms)
     two = make_run("beta", records=[record(step, rate=0.05) for step in range(1, 41)], completed=False)
     html = page([read_run(path, path.name) for path in (one, two)])
     (tmp_path / "page.html").write_text(html, encoding="utf-8")

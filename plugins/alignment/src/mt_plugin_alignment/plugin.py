@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from mt_core import Component, Kind, ObjectiveComponent, hookimpl
 
+from .offers.callbacks import CALLBACKS
 from .offers.losses import LOSSES
 from .offers.objectives import OBJECTIVES
 from .offers.rewards import REWARDS
+from .offers.samplers import SAMPLERS
 
 
 @hookimpl
 def mt_kinds() -> list[Kind]:
-    """Losses of pairs, of which objectives are made, and rewards, which a run names."""
+    """Losses of pairs, of which objectives are made; rewards and samplers, which a run names."""
     return [
         Kind(
             name="preference_loss",
@@ -32,12 +34,31 @@ def mt_kinds() -> list[Kind]:
             conformance="mt_conformance:BaseRewardConformance",
             summary="scores answers that the model writes",
         ),
+        Kind(
+            name="sampler",
+            hook="mt_samplers",
+            slot="one",
+            returns="mt_plugin_alignment:Sampler",
+            template="mt_plugin_alignment:templates/sampler",
+            conformance="mt_conformance:BaseSamplerConformance",
+            summary="writes the answers that are learned from",
+        ),
     ]
 
 
 @hookimpl
 def mt_rewards() -> list[Component]:
     return list(REWARDS)
+
+
+@hookimpl
+def mt_samplers() -> list[Component]:
+    return list(SAMPLERS)
+
+
+@hookimpl
+def mt_callbacks() -> list[Component]:
+    return list(CALLBACKS)
 
 
 @hookimpl

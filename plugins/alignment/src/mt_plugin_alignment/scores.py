@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from .reward_functions.base import Answer, Reward
 
 
+def figure_of(name: str, prefix: str = "reward") -> str:
+    """Return the name that a figure of this reward has in records."""
+    return f"{prefix}_{name.replace('-', '_')}"
+
+
 class ScoreOptions(MtConfig):
     """Bounds of rewards: how long one may take, and for how many answers it may fail."""
 

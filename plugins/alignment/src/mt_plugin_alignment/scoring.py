@@ -14,6 +14,7 @@ from mt_core import DataError, Row, Sample, UsageError
 from mt_core.nn import TokenObjective, objective_modules
 
 from .objectives.shapes import read_answers
+from .objectives.value_head import ValueHead
 
 if TYPE_CHECKING:
     from mt_core import Message
@@ -28,7 +29,7 @@ class Scorer:
     def __init__(self, loaded: LoadedModel) -> None:
         """Raise ``UsageError`` for a model without a head for scores, or one that cannot write conversations down."""
         head, template = objective_modules(loaded.model.head), loaded.template
-        if head is None:
+        if head is None or isinstance(head, ValueHead):  # what a text is going to be worth is no score of it
             raise UsageError(
                 "the model has no head for scores; give a run of --objective reward, or the weights that mt-export wrote of one"
             )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from mt_core import MtConfig, StepRecord
 
@@ -21,9 +21,10 @@ def build_loss_line(config: LossLineConfig) -> TaskPrint:
 
 
 def loss_line(records: Sequence[StepRecord]) -> str:
-    """Mean loss (nats per token), evaluation, rate, gradient norm, speed and memory; what is missing is left out."""
+    """Mean loss (nats per token) and reward, evaluation, rate, gradient norm, speed and memory; what is missing is left out."""
     parts = [
         _format("loss {:.4f}", _mean(_values(records, "loss"))),
+        _format("reward {:.4f}", _mean(_values([_metrics(record) for record in records], "reward"))),
         *(_format(f"{name} {{:.4f}}", value) for name, value in _evaluation(records).items()),
         _format("lr {:.2e}", _last(records, "lr")),
         _format("norm {:.2f}", _last(records, "grad_norm")),
@@ -33,9 +34,13 @@ def loss_line(records: Sequence[StepRecord]) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def _values(records: Iterable[StepRecord], name: str) -> list[float]:
+def _metrics(record: StepRecord) -> Mapping[str, Any]:
+    return getattr(record, "metrics", None) or {}
+
+
+def _values(records: Iterable[StepRecord | Mapping[str, Any]], name: str) -> list[float]:
     """The numbers that the records have under this name; a record without it counts for nothing."""
-    found = (getattr(record, name, None) for record in records)
+    found = (each.get(name) if isinstance(each, Mapping) else getattr(each, name, None) for each in records)
     return [float(value) for value in found if isinstance(value, int | float)]
 
 
@@ -49,12 +54,18 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _evaluation(records: Sequence[StepRecord]) -> dict[str, float]:
-    """The newest value of each evaluation metric, without standard errors, which are in the record."""
+    """The newest value of each evaluation metric, without standard errors, which are in the record.
+
+    Answers that are learned from have a dozen figures, held out as well; of these the line has the reward.
+    """
     newest: dict[str, float] = {}
     for record in records:
         found = getattr(record, "evaluation", None) or {}
         newest.update({name: value for name, value in found.items() if not name.endswith("_stderr")})
-    return newest
+    if "eval_reward" not in newest:
+        return newest
+    of_answers = {f"eval_{name}" for record in records for name in _metrics(record)} - {"eval_reward"}
+    return {name: value for name, value in newest.items() if name not in of_answers}
 
 
 def _format(form: str, value: float | None) -> str:

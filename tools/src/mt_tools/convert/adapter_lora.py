@@ -22,14 +22,15 @@ from mt_core.plugins.host import PluginHost
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_unmergeable
 from mt_tools.convert.adapter_readers import base_keys, say_merged, say_vllm
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
+from mt_tools.convert.folder import split_objective
 from mt_tools.convert.source import Say, Source
-from mt_tools.convert.writing import stage_folder, write_json
+from mt_tools.convert.writing import stage_folder, write_beside, write_json
 from mt_train.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.base_files import base_files
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
-from mt_train.checkpoint.tensors import write_tensors
+from mt_train.checkpoint.tensors import open_model, write_tensors
 from mt_train.engine.build import stored_layers
 from mt_train.plugins.resolve import resolve
 
@@ -62,6 +63,8 @@ def export_as_lora(
     found = _change(model, load_base(source.parts, source.checkpoint, say), rank)
     with stage_folder(out) as stage:
         write_tensors(stage / TENSORS[0], _name_tensors(found))
+        if source.parts.objective_component.head == "language":
+            write_beside(stage, split_objective(open_model(source.checkpoint / "model"))[1])
         write_json(stage / CONFIG, {**base_keys(source), **_config(found, model)})
         write_json(stage / WRITTEN, {"base": base_files(source.parts)})
         del model

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mt_tools.report.markup import Markup, element, table
@@ -31,8 +31,37 @@ KNOWN = (
     Chart("tokens_per_second", "Throughput", "tokens per second", zero=True),
     Chart("memory_gib", "Memory", "GiB, peak of one process", zero=True, smooth=False),
     Chart("data_wait_seconds", "Data wait", "seconds a step", zero=True),
+    Chart("rollout_seconds", "Rollout", "seconds an iteration", zero=True),
+    Chart("write_seconds", "Writing answers", "seconds an iteration", zero=True),
+    Chart("score_seconds", "Scoring answers", "seconds an iteration", zero=True),
+    Chart("measure_seconds", "Measuring answers", "seconds an iteration", zero=True),
 )
 """The keys that every run has beside the loss (``protocols.StepRecord``); what else is found is drawn after them."""
+
+ANSWERS = (
+    Chart("score_std", "Spread of rewards", "standard deviation", zero=True),
+    Chart("groups_alike", "Prompts without spread", "share whose answers all score the same", zero=True),
+    Chart("groups_resampled", "Prompts answered again", "share", zero=True),
+    Chart("answer_tokens", "Length of answers", "tokens, mean", zero=True),
+    Chart("answer_tokens_most", "Longest answer", "tokens", zero=True),
+    Chart("answers_cut", "Answers without an end", "share", zero=True),
+    Chart("answer_repetition", "Repetition", "share of 4-grams that came before in the answer", zero=True),
+    Chart("answers_unscored", "Answers without a score", "share", zero=True),
+    Chart("entropy", "Entropy", "nats per token", zero=True),
+    Chart("kl", "KL", "from the model of the start, nats per token"),
+    Chart("kl_loss", "Cost of KL", "in the loss"),
+    Chart("kl_answer", "KL of an answer", "from the model of the start, nats"),
+    Chart("kl_weight", "Weight of KL", zero=True),
+    Chart("sampler_ratio", "Ratio to the sampler", "of a token, mean"),
+    Chart("sampler_ratio_most", "Ratio to the sampler", "of a token, the most"),
+    Chart("explained_variance", "Explained variance", "of returns, by the critic"),
+    Chart("value_loss", "Loss of the critic", zero=True),
+    Chart("ratio", "Probability ratio", "of a token, to that when it was written"),
+    Chart("ratio_far", "Probability ratio above 2 or below ½", "share of tokens", zero=True),
+    Chart("clipped_low", "Clipped low", "share of tokens", zero=True),
+    Chart("clipped_high", "Clipped high", "share of tokens", zero=True),
+)
+"""What a run that learns from its own answers has of them beside rewards (docs/contract.md)."""
 
 NOT_DRAWN = frozenset({"step", "tokens"})
 
@@ -41,10 +70,33 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
     """A chart for every figure that any of the runs has; ``eval_x`` is drawn with ``x`` where there is an ``x``."""
     found = dict.fromkeys(key for run in runs for key in run.curves.series if key not in NOT_DRAWN)
     loss = Chart("loss", "Loss", _loss_unit(runs), held_out="eval_loss")
-    known = [chart for chart in (loss, *KNOWN) if chart.key in found or chart.held_out in found]
+    candidates = (loss, *_of_answers(found), *KNOWN)
+    known = [chart for chart in candidates if chart.key in found or chart.held_out in found]
     taken = {key for chart in known for key in (chart.key, chart.held_out)}
     others = [key for key in found if key not in taken]
     return [*known, *(_other_chart(key, found) for key in others if not _belongs_to_another(key, found))]
+
+
+def _of_answers(found: Iterable[str]) -> Iterator[Chart]:
+    """The reward, each of its sources, and what else is told of answers; nothing for a run without a reward."""
+    keys = set(found)
+    if "reward" not in keys:
+        return
+    yield Chart("reward", "Reward", "mean of answers", held_out="eval_reward")
+    yield from (
+        _of_source(key, "reward_", "Reward {}", "mean of answers") for key in found if key.startswith("reward_")
+    )
+    for chart in ANSWERS:
+        if chart.key in keys:
+            yield replace(chart, held_out=f"eval_{chart.key}")
+        if chart.key == "score_std":
+            names = (key for key in found if key.startswith("score_std_"))
+            yield from (_of_source(key, "score_std_", "Spread of {}", chart.unit) for key in names)
+
+
+def _of_source(key: str, prefix: str, title: str, unit: str) -> Chart:
+    name = key.removeprefix(prefix).replace("_", " ")
+    return Chart(key, title.format(name), unit, held_out=f"eval_{key}")
 
 
 def _loss_unit(runs: Sequence[Run]) -> str:
@@ -86,14 +138,15 @@ def chart_data(runs: Sequence[Run], drawn: Sequence[Chart]) -> dict[str, Any]:
 
 
 def figures(runs: Sequence[Run], drawn: Sequence[Chart]) -> Iterator[Markup]:
-    """The frames that the script fills, each with a table for readers without one."""
+    """The frames that the script fills, each with a table for readers without one; the loss is wide where no reward stands beside it."""
+    has_reward = any(chart.key == "reward" for chart in drawn)
     for chart in drawn:
         unit = element("span", f" {chart.unit}", class_="unit") if chart.unit else Markup("")
         caption = element("figcaption", element("h3", chart.title), unit)
         plot = element("div", class_="plot")
         rows = [row for run in runs for row in _rows(run, chart)]
         plain = table(["Run", "first", "middle", "last", "lowest", "highest"], rows, numbers=5)
-        wide = " wide" if chart.key == "loss" else ""
+        wide = " wide" if chart.key == "loss" and not has_reward else ""
         yield element(
             "figure", caption, plot, element("noscript", plain), class_=f"chart card{wide}", data_key=chart.key
         )

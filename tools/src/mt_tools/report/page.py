@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from mt_core import __version__
 from mt_tools.report import sections
+from mt_tools.report.answers import answers
 from mt_tools.report.charts import chart_data, charts, figures
 from mt_tools.report.markup import Markup, element, join, json_script
 from mt_tools.report.output import MARK
@@ -71,6 +72,7 @@ def _main(runs: Sequence[Run], drawn: Sequence[Markup]) -> list[Markup]:
         sections.heads(runs),
         _curves(runs, drawn),
         sections.evaluations(runs),
+        answers(runs),
         sections.samples(runs),
         sections.data(runs),
         sections.config(runs),

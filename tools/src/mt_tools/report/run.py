@@ -10,9 +10,11 @@ from typing import Any
 
 from mt_core.errors import UsageError
 from mt_core.protocols import NATS_PER_TOKEN
+from mt_tools.report.alarms import read_alarms
 from mt_tools.report.curves import Curves, read_curves
 from mt_tools.report.evaluations import Evaluations, read_evaluations
 from mt_tools.report.predictions import Predictions, read_predictions
+from mt_tools.report.rollouts import Rollouts, read_rollouts
 from mt_train.checkpoint.store import CheckpointStore
 from mt_train.config.files import read_config
 
@@ -33,6 +35,7 @@ class Run:
     curves: Curves
     samples: Predictions
     evaluations: Evaluations
+    rollouts: Rollouts
     checkpoints: tuple[int, ...]
     completed: bool
     remarks: tuple[str, ...]
@@ -109,7 +112,8 @@ def read_run(folder: Path, name: str) -> Run:
     if about and about.get("schema") != ABOUT_SCHEMA:
         remarks.append(f"about.json has schema {about.get('schema')!r}, and this command knows {ABOUT_SCHEMA}")
     curves, samples = read_curves(folder / "metrics.jsonl"), read_predictions(folder / "samples.jsonl")
-    evaluations = read_evaluations(folder / "evaluations.jsonl")
+    evaluations, rollouts = read_evaluations(folder / "evaluations.jsonl"), read_rollouts(folder / "rollouts.jsonl")
+    files = (read_alarms(folder / "alarms.jsonl"), curves, samples, evaluations, rollouts)
     return Run(
         name=name,
         folder=folder,
@@ -119,9 +123,10 @@ def read_run(folder: Path, name: str) -> Run:
         curves=curves,
         samples=samples,
         evaluations=evaluations,
+        rollouts=rollouts,
         checkpoints=tuple(sorted(step for step, _ in CheckpointStore(folder).list())),
         completed=(folder / "completed").exists(),
-        remarks=(*remarks, *curves.remarks(), *samples.remarks(), *evaluations.remarks()),
+        remarks=(*remarks, *(text for file in files for text in file.remarks())),
     )
 
 

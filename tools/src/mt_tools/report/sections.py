@@ -80,7 +80,7 @@ def _remarks(remarks: Sequence[str]) -> Markup:
     return element("ul", *(element("li", remark) for remark in remarks), class_="remarks") if remarks else NONE
 
 
-def _per_run(runs: Sequence[Run], blocks: Sequence[Markup]) -> Iterator[Markup]:
+def per_run(runs: Sequence[Run], blocks: Sequence[Markup]) -> Iterator[Markup]:
     """The blocks that are not empty, under the names of their runs where there are several runs."""
     for index, (run, block) in enumerate(zip(runs, blocks, strict=True)):
         if block:
@@ -148,7 +148,7 @@ def _figure(value: float | None) -> str:
 
 def samples(runs: Sequence[Run]) -> Markup:
     """Show what the models wrote, the newest evaluation open."""
-    return section("samples", "Samples from evaluation", *_per_run(runs, [_samples_of(run) for run in runs]))
+    return section("samples", "Samples from evaluation", *per_run(runs, [_samples_of(run) for run in runs]))
 
 
 def _samples_of(run: Run) -> Markup:
@@ -208,7 +208,7 @@ def _full_size(run: Run, count: int) -> Markup:
 
 def data(runs: Sequence[Run]) -> Markup:
     """Rows, samples and tokens, with why rows were dropped; then a sample as the model sees it."""
-    return section("data", "Data", *_per_run(runs, [join(_counts(run), _example(run)) for run in runs]))
+    return section("data", "Data", *per_run(runs, [join(_counts(run), _example(run)) for run in runs]))
 
 
 def _counts(run: Run) -> Markup:

@@ -87,6 +87,11 @@ class Series:
                     half.join(group)
             self._groups = wider
 
+    @property
+    def total(self) -> float:
+        """Return the sum of all finite values."""
+        return math.fsum(group.total for group in self._groups.values())
+
     def groups(self) -> Iterator[Group]:
         """All groups in the order of their steps."""
         return (group for _, group in sorted(self._groups.items()))

@@ -38,13 +38,27 @@ def end_of(run: Run) -> str:
 
 
 def headline(run: Run) -> Fact:
-    """The one number to look at first: the held-out loss, or without any the training loss."""
+    """The one number to look at first: the reward of a run that has one, the held-out loss, or without any the training loss."""
+    if reward := _reward(run):
+        return reward
     last, best = run.curves["eval_loss"].last, run.curves["eval_loss"].lowest
     if last is None or best is None:
         last = run.curves["loss"].last
         shown = "–" if last is None else f"{last[1]:.4f}"
         return Fact("Training loss", shown, "no evaluation" if last is None else f"step {last[0]:,}, no evaluation")
     return Fact("Evaluation loss", f"{last[1]:.4f}", ", ".join([*_perplexity(run, last[1]), f"step {last[0]:,}"]))
+
+
+def _reward(run: Run) -> Fact | None:
+    """Return the reward of held-out prompts, or without any of those that were trained on: the loss of such a run says little."""
+    for key, label in (("eval_reward", "Evaluation reward"), ("reward", "Reward")):
+        series = run.curves[key]
+        if series.last is not None and series.highest is not None:
+            (step, value), (at, best) = series.last, series.highest
+            first = next(group for group in series.groups() if group.mean is not None)
+            detail = f"step {step:,}; {number(first.mean or 0.0)} at step {first.first:,}, best {number(best)} at step {at:,}"
+            return Fact(label, f"{value:.4f}", detail)
+    return None
 
 
 def _perplexity(run: Run, loss: float) -> list[str]:
@@ -73,12 +87,31 @@ def _losses(run: Run) -> Iterator[Fact]:
             yield Fact("Training loss", f"{last[1]:.4f}", f"step {last[0]:,}")
 
 
+def _shares(run: Run) -> Iterator[Fact]:
+    """Where the time of a run went that writes answers: the parts are of the seconds in steps."""
+    whole, waits = run.curves.seconds.last, run.curves["data_wait_seconds"].total
+    rollouts = run.curves["rollout_seconds"].total
+    if whole is None or not rollouts or whole[1] <= 0:
+        return
+    names = {"write_seconds": "writing answers", "score_seconds": "scoring", "measure_seconds": "measuring"}
+    parts = {words: run.curves[key].total for key, words in names.items() if key in run.curves.series}
+    parts = parts or {"rollouts": rollouts}
+    parts["updates"] = max(0.0, whole[1] - waits)
+    shares = ", ".join(f"{words} {_percent(value / whole[1])}" for words, value in parts.items())
+    yield Fact("Time spent on", shares)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
+
+
 def _effort(run: Run) -> Iterator[Fact]:
     tokens, seconds = run.curves["tokens"].last, run.curves.seconds.last
     if tokens:
         yield Fact("Tokens trained", f"{tokens[1]:,.0f}")
     if seconds:
         yield Fact("Time in steps", duration(seconds[1]), "without evaluations and checkpoints")
+    yield from _shares(run)
     if tokens and seconds and seconds[1] > 0:
         yield Fact("Throughput", f"{number(tokens[1] / seconds[1])} tokens/s", "mean")
     memory = run.curves["memory_gib"].highest

@@ -25,7 +25,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.policy import LivePolicy
 from mt_train.assemble.sources import rows_of
 from mt_train.data.loader import Loader, Position, WaitingEnded, Window
-from mt_train.data.online import CollectsAnswers, ComparesAnswers, Prompt, Record, ReplaysAnswers
+from mt_train.data.online import CollectsAnswers, ComparesAnswers, Prompt, Record, ReplaysAnswers, TellsSeconds
 from mt_train.data.order import permutation
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.compilation import run_uncompiled
@@ -94,12 +94,12 @@ class RolloutLoader(Loader):
         while True:
             records, seconds = self._records(position)
             samples, figures = self._online.learn(records)
-            figures = {**figures, "rollout_seconds": seconds}
             names = [sample.row_id for sample in samples]
             iteration = self._iteration(position)
             for number in range(position.block, self._steps):
                 position = self._after(position, number)
-                yield Window(self._batches(samples, iteration, number), names, position, figures)
+                first = seconds if number == 0 else {}  # so that their sum is what all iterations took
+                yield Window(self._batches(samples, iteration, number), names, position, {**figures, **first})
 
     def evaluate(self, held_out: Sequence[Sample]) -> dict[str, float]:
         """Return figures of answers to held-out prompts, drawn by the run's seed in each evaluation alike. Raises ``EvaluationStopped``."""
@@ -151,11 +151,11 @@ class RolloutLoader(Loader):
         shared: list[Record] = json.loads(share_text(json.dumps(list(records))))
         return shared
 
-    def _records(self, position: Position) -> tuple[Sequence[Record], float]:
-        """Return the answers of an iteration, and the seconds that they took. Collective."""
+    def _records(self, position: Position) -> tuple[Sequence[Record], Mapping[str, float]]:
+        """Return the answers of an iteration, and figures of the seconds that they took. Collective."""
         iteration = self._iteration(position)
         if position.block:
-            return self._keep(iteration, self._read(iteration)), 0.0
+            return self._keep(iteration, self._read(iteration)), {}
         began = time.perf_counter()
         try:
             with preserve_random_state(), run_uncompiled():
@@ -164,8 +164,12 @@ class RolloutLoader(Loader):
             raise WaitingEnded from error
         if self._file is not None:
             step = iteration * self._steps + 1
-            self._file.append({**record, "step": step, "iteration": iteration} for record in records)
-        return self._keep(iteration, records), time.perf_counter() - began
+            when = {"step": step, "iteration": iteration}  # in front, so that readers see whether they need the line
+            self._file.append({**when, **record, **when} for record in records)
+        seconds = {"rollout_seconds": time.perf_counter() - began}
+        if isinstance(self._online, TellsSeconds) and not self._replay:
+            seconds |= {f"{name}_seconds": value for name, value in self._online.seconds.items()}
+        return self._keep(iteration, records), seconds
 
     def _keep(self, iteration: int, records: Sequence[Record]) -> Sequence[Record]:
         """Remember the answers of an iteration, which the next one may follow from."""

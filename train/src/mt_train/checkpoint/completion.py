@@ -54,7 +54,7 @@ def had_ended(checkpoint: Path, manifest: Mapping[str, Any]) -> bool:
 
 def callbacks_differ(manifest: Mapping[str, Any], config: RunConfig) -> bool:
     """Return whether other callbacks, or other options of them, were there when the checkpoint was saved."""
-    return bool(manifest["config"].get("callbacks") != as_read(config.as_raw()).get("callbacks"))
+    return bool(manifest["config"].get("callbacks", []) != as_read(config.as_raw())["callbacks"])
 
 
 def _asks_for_more(manifest: Mapping[str, Any], config: RunConfig) -> bool:

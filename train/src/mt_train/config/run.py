@@ -138,6 +138,6 @@ class RunConfig(MtConfig):
         raw: dict[str, Any] = {slot: getattr(self, slot).as_raw() for slot in CORE_KINDS.slots}
         several = {key: getattr(self, key) for key in CORE_KINDS.lists} | dict(self.extensions)
         for key, chosen in several.items():
-            if chosen:
+            if chosen or key in CORE_KINDS.lists:  # an empty list, too: a component may suggest another one
                 raw[key] = chosen.as_raw() if isinstance(chosen, SlotRef) else [each.as_raw() for each in chosen]
         return raw | {section: getattr(self, section).model_dump(mode="json") for section in SECTIONS}

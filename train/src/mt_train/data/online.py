@@ -87,6 +87,8 @@ class CollectsAnswers(Protocol):
 
     ``prompts`` are those of an iteration, in the order of the dataset; ``passes`` is how often its answers are learned from, each time
     in ``updates`` optimizer steps. An answer has at most ``max_new_tokens``. A prompt's sample has no trained token.
+
+    One that has ``seconds``, name → seconds of the last ``collect``, has ``NAME_seconds`` in the record of an iteration's first step.
     """
 
     prompts: int
@@ -122,3 +124,11 @@ class ReplaysAnswers(Protocol):
 
     replay: Path | None
     """The folder of that run; ``None`` where answers are collected."""
+
+
+@runtime_checkable
+class TellsSeconds(Protocol):
+    """What collects answers, and tells how long its parts took. Seconds are no records: these are the same in every run."""
+
+    @property
+    def seconds(self) -> Mapping[str, float]: ...

@@ -181,6 +181,8 @@ def _apply_run_defaults(draft: Draft) -> None:
             if section in slots and draft.raw.get(section, {}).get("name", slots[section]) != slots[section]:
                 continue  # the suggestion is for the default component of that slot
             given = draft.raw.setdefault(section, {})
+            if not isinstance(given, dict):
+                continue  # a list that is none, which is what the user wrote
             if key in given or (dotted == "train.steps" and "epochs" in given):
                 continue
             given[key] = value

@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mt_core import ComponentError, UsageError
-from mt_core.generation import Generation, GenerationConfig, SamplingRules
+from mt_core.generation import GenerationConfig, SamplingRules
 
 from ..reward_functions.base import Answer
+from ..samplers.answers import refuse_partial_support, write_answers
 from ..scores import score_answers
+from ..stopwatch import Stopwatch
 from .shapes import read_prompt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from mt_core import Tokenizer
     from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .grpo_config import GrpoConfig
 
 OLD, REFERENCE, SAMPLED = "old", "reference", "sampled"
@@ -45,10 +49,15 @@ class Scored(NamedTuple):
 
 
 class AnswerWriter:
-    """Has the policy write answers to prompts, and rewards score them."""
+    """Has a sampler write answers to prompts, and rewards score them; ``watch`` has the seconds of both, from each ``write`` on."""
 
-    def __init__(self, config: GrpoConfig, rewards: Mapping[str, Reward]) -> None:
-        self._config, self._rewards = config, rewards
+    def __init__(
+        self, config: GrpoConfig, rewards: Mapping[str, Reward], sampler: Sampler | None, tokenizer: Tokenizer
+    ) -> None:
+        self._config, self._rewards, self._sampler = config, rewards, sampler
+        self._tokenizer, self.watch = tokenizer, Stopwatch()
+        if config.importance != "none":
+            refuse_partial_support(sampler, SamplingRules(temperature=config.temperature))
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
 
     def write(self, prompts: Sequence[Prompt], policy: Policy, *, seed: int) -> list[Record]:
@@ -57,6 +66,7 @@ class AnswerWriter:
         Prompts whose answers all score the same are answered again by another seed, up to ``resample`` times; what stays so has no
         advantage.
         """
+        self.watch.clear()
         records = self._write(prompts, range(len(prompts)), policy, seed)
         for turn in range(1, self._config.resample + 1):
             alike = policy.once(lambda: self._alike(records))  # a reward may say something else on another rank
@@ -68,6 +78,10 @@ class AnswerWriter:
                 records[place] = {**record, FIRST: records[place].get(FIRST, records[place]["rewards"])}
         if self._config.baseline == "greedy":
             self._add_greedy(records, prompts, policy)
+        texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
+        for record in records:  # the sum and the text are for readers of the file: nothing is learned from them
+            total = total_of(record["rewards"], self._weights)
+            record |= {"reward": None if math.isnan(total) else total, "prompt_text": texts[record["group"]]}
         return records
 
     def _write(self, prompts: Sequence[Prompt], numbers: Sequence[int], policy: Policy, seed: int) -> list[Record]:
@@ -102,11 +116,12 @@ class AnswerWriter:
             seed=seed,
             logprobs=self._config.importance != "none",
         )
-        drawn = policy.generate([prompts[number].ids for number in asked], wish, weights="auto")
+        with self.watch.measure("write"):
+            drawn = write_answers(self._sampler, policy, [prompts[number].ids for number in asked], wish)
         answers = [
             Answer(
                 text=each.text,
-                ids=_ids(each),
+                ids=each.ids,
                 finish=each.finish,
                 row=prompts[number].row,
                 group=number,
@@ -115,9 +130,10 @@ class AnswerWriter:
             )
             for number, each in zip(asked, drawn, strict=True)
         ]
-        scores = score_answers(self._rewards, answers, policy, self._config)
+        with self.watch.measure("score"):
+            scores = score_answers(self._rewards, answers, policy, self._config)
         return [
-            Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs)
+            Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
             for place, answer in enumerate(answers)
         ]
 
@@ -198,11 +214,6 @@ def total_of(scores: Mapping[str, float | None], weights: Mapping[str, float]) -
         if any(score is None for _, score in counted)
         else sum(weight * (score or 0.0) for weight, score in counted)
     )
-
-
-def _ids(drawn: Generation) -> list[int]:
-    """The tokens of an answer, with the one that ended it."""
-    return [*drawn.ids, *([] if drawn.end_id is None else [drawn.end_id])]
 
 
 def _logprobs(scored: Scored) -> list[float]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..advantages import advantages, normalise_each, returns, whiten
+from .answer_figures import answer_figures, reward_figures
 from .answers import CUT, FIRST, GREEDY, OLD, REFERENCE, groups_alike, scores_of, total_of
 
 if TYPE_CHECKING:
@@ -70,17 +71,10 @@ class Credit:
     def figures(self) -> dict[str, float]:
         """Return figures of the iteration. Rewards are those of the answers that were written first, not of those that were kept."""
         first = [{"rewards": record.get(FIRST, record["rewards"])} for record in self._records]
-        figures = {"reward": _mean(np.array([total_of(each["rewards"], self._weights) for each in first]))}
-        for name in self._weights:
-            figures[f"reward_{name.replace('-', '_')}"] = _mean(scores_of(first, name))
+        figures = reward_figures(first, self._weights)
         if self._config.compares:
             figures["groups_alike"] = float(groups_alike(self._records, self._weights, self._config).mean())
-        figures |= {
-            "answer_tokens": float(self.lengths.mean()),
-            "answer_tokens_most": float(self.lengths.max()),
-            "answers_cut": float(self.is_cut.mean()),
-            "answers_unscored": float(np.isnan(self.totals).mean()),
-        }
+        figures |= answer_figures(self._records, self._weights)
         if self._config.resample:
             figures["groups_resampled"] = float(np.mean([FIRST in record for record in self._records]))
         return figures

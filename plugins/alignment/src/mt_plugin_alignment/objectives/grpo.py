@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .grpo_config import GrpoConfig
 
 ADVANTAGE, IMPORTANCE = "advantage", "importance"
@@ -42,11 +43,16 @@ class GrpoObjective(TokenObjective):
     """Rows with prompts. The trainer collects answers and has them scored; the loss is that of their tokens."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: Template, config: GrpoConfig, rewards: Mapping[str, Reward]
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        config: GrpoConfig,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None = None,
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._config = template, config
-        self._writer = AnswerWriter(config, rewards)
+        self._writer = AnswerWriter(config, rewards, sampler, tokenizer)
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
@@ -62,14 +68,16 @@ class GrpoObjective(TokenObjective):
     def collect(
         self, prompts: Sequence[Prompt], policy: Policy, *, seed: int, previous: Sequence[Mapping[str, Any]]
     ) -> list[Record]:
-        """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
-        records = self._writer.write(prompts, policy, seed=seed)
+        """Answers to each prompt with their scores. Raises ``ComponentError`` for a sampler or a reward that fails."""
+        records, watch = self._writer.write(prompts, policy, seed=seed), self._writer.watch
         if self._config.measures_old:
-            found = policy.measure([_sample(record) for record in records], self._logprobs)
+            with watch.measure("measure"):
+                found = policy.measure([_sample(record) for record in records], self._logprobs)
             for record, values in zip(records, found, strict=True):
                 record[OLD] = values[OLD].tolist()
         if self._config.kl:
-            found = policy.measure([_sample(record) for record in records], self._logprobs, view="reference")
+            with watch.measure("measure"):
+                found = policy.measure([_sample(record) for record in records], self._logprobs, view="reference")
             for record, values in zip(records, found, strict=True):
                 record[REFERENCE] = values[OLD].tolist()
         return records
@@ -78,6 +86,11 @@ class GrpoObjective(TokenObjective):
         """Log-probabilities of the trained tokens at the temperature at which they were drawn."""
         hidden_nD, labels_n = batch.select_trained(hidden)
         return {OLD: token_logprobs(head, hidden_nD, labels_n, temperature=self._config.temperature)[0]}
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Return what parts of the last ``collect`` took (seconds)."""
+        return self._writer.watch.seconds
 
     def learn(self, records: Sequence[Mapping[str, Any]]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with their advantages, without answers that have no score, or are masked; figures of the iteration."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .online_config import AnswerOptions
 
 
@@ -33,12 +34,17 @@ class OnlineObjective(TokenObjective):
     """Rows with prompts, which the model answers. Subclasses choose from the answers, and have a loss."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: Template, config: AnswerOptions, rewards: Mapping[str, Reward]
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        config: AnswerOptions,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None = None,
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template = template
         self._collecting = _collecting(config)
-        self._writer = AnswerWriter(self._collecting, rewards)
+        self._writer = AnswerWriter(self._collecting, rewards, sampler, tokenizer)
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
@@ -53,6 +59,11 @@ class OnlineObjective(TokenObjective):
     ) -> list[dict[str, Any]]:
         """Answers to each prompt with their scores. Raises ``ComponentError`` for a reward that fails."""
         return self._writer.write(prompts, policy, seed=seed)
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Return what parts of the last ``collect`` took (seconds)."""
+        return self._writer.watch.seconds
 
     def rank(self, records: Sequence[Record]) -> tuple[list[NDArray[np.int64]], Credit]:
         """Return the numbers of the answers to each prompt that can be learned from, the best first, and what is known of all answers.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..losses.base import PreferenceLoss
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .online_config import OnlineDpoConfig
 
 SCORED, IMPLICIT = "reward_", "implicit_reward_"
@@ -55,8 +56,9 @@ class OnlineDpoObjective(OnlineObjective):
         config: OnlineDpoConfig,
         rewards: Mapping[str, Reward],
         losses: Sequence[PreferenceLoss],
+        sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(tokenizer, template, config, rewards)
+        super().__init__(tokenizer, template, config, rewards, sampler)
         self._of_pairs = PreferenceObjective(tokenizer, template, config, losses, config.weights)
         self._has_tails = config.ld_alpha < 1
         self._begins_with_pairs: bool | None = None
@@ -77,7 +79,8 @@ class OnlineDpoObjective(OnlineObjective):
             return records
         # What ranks score together may differ in its last bits, and all of them have to measure the same answers.
         numbers = policy.once(lambda: [number for pair in self._pairs(records)[0] for number in pair[:2]])
-        measured = policy.measure([sample_of(records[number]) for number in numbers], _logprobs, view="reference")
+        with self._writer.watch.measure("measure"):
+            measured = policy.measure([sample_of(records[number]) for number in numbers], _logprobs, view="reference")
         for number, values in zip(numbers, measured, strict=True):
             records[number][REFERENCE] = values[REFERENCE].tolist()
         return records

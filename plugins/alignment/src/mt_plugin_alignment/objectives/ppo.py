@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mt_train import Policy, Prompt, Record
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .ppo_config import PpoConfig
 
 VALUE, RETURN, KL_WEIGHT = "value", "return", "kl_weight"
@@ -42,14 +43,19 @@ class PpoObjective(TokenObjective):
     loss_unit = "per token"
 
     def __init__(
-        self, tokenizer: Tokenizer, template: Template, config: PpoConfig, rewards: Mapping[str, Reward]
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        config: PpoConfig,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None = None,
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._config = template, config
         names = ("group", "max_new_tokens", "temperature", "truncated", *ScoreOptions.model_fields)
         collecting = {name: getattr(config, name) for name in names}
         self._collecting = GrpoConfig(baseline="none", scale="none", **collecting)
-        self._writer = AnswerWriter(self._collecting, rewards)
+        self._writer = AnswerWriter(self._collecting, rewards, sampler, tokenizer)
         self._weights = {name: weight_of(each) for name, each in rewards.items()}
         self.prompts, self.updates, self.passes = config.prompts, config.updates, config.passes
         self.max_new_tokens, self.replay = config.max_new_tokens, config.replay
@@ -68,13 +74,21 @@ class PpoObjective(TokenObjective):
         config = self._config
         records = self._writer.write(prompts, policy, seed=seed)
         samples, beta = [sample_of(record) for record in records], self._next_beta(previous)
-        for record, found in zip(records, policy.measure(samples, self.measure_answers), strict=True):
+        with self._writer.watch.measure("measure"):
+            measured = policy.measure(samples, self.measure_answers)
+        for record, found in zip(records, measured, strict=True):
             record |= {name: found[name].tolist() for name in (OLD, VALUE)} | {KL_WEIGHT: beta}
         if config.kl:
-            compared = policy.measure(samples, self.measure_reference, view="reference")
+            with self._writer.watch.measure("measure"):
+                compared = policy.measure(samples, self.measure_reference, view="reference")
             for record, found in zip(records, compared, strict=True):
                 record[REFERENCE] = found[REFERENCE].tolist()
         return records
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Return what parts of the last ``collect`` took (seconds)."""
+        return self._writer.watch.seconds
 
     def measure_answers(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return the log-probability and the value of each trained token, (n,)."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mt_train import Record
 
     from ..reward_functions.base import Reward
+    from ..samplers.base import Sampler
     from .online_config import RejectionConfig
 
 
@@ -27,9 +28,14 @@ class RejectionObjective(OnlineObjective):
     """Rows with prompts. The loss is that of ``sft`` over the answers that are kept: a mean over their tokens."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: Template, config: RejectionConfig, rewards: Mapping[str, Reward]
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        config: RejectionConfig,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None = None,
     ) -> None:
-        super().__init__(tokenizer, template, config, rewards)
+        super().__init__(tokenizer, template, config, rewards, sampler)
         self._keep, self._least = config.keep, -np.inf if config.least is None else config.least
 
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:

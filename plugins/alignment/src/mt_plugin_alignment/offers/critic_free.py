@@ -10,6 +10,7 @@ from mt_core import ANY, ObjectiveComponent, UsageError
 
 from ..objectives import presets
 from ..objectives.grpo_config import GrpoConfig
+from .callbacks import WATCHED
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def _build(
-    name: str, config: GrpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]
+    name: str,
+    config: GrpoConfig,
+    *,
+    tokenizer: Tokenizer,
+    template: Template,
+    rewards: Mapping[str, Any],
+    sampler: Any = None,
 ) -> GrpoObjective:
     from ..objectives.grpo import GrpoObjective
 
@@ -26,7 +33,7 @@ def _build(
         raise UsageError(
             f"{name} learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)"
         )
-    return GrpoObjective(tokenizer, template, config, rewards)
+    return GrpoObjective(tokenizer, template, config, rewards, sampler)
 
 
 def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> ObjectiveComponent:
@@ -34,7 +41,8 @@ def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> Obj
         name=name,
         config=config,
         build=partial(_build, name),
-        uses=("reward",),
+        uses=("reward", "sampler"),
+        run_defaults=WATCHED,
         summary=summary,
         source=f"https://arxiv.org/abs/{paper}",
         layouts=ANY,

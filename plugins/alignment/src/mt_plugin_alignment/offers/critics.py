@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import ANY, ObjectiveComponent, UsageError
 
 from ..objectives.ppo_config import PpoConfig
+from .callbacks import WATCHED
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
     from ..objectives.ppo import PpoObjective
 
 
-def _ppo(config: PpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]) -> PpoObjective:
+def _ppo(
+    config: PpoConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any], sampler: Any = None
+) -> PpoObjective:
     from ..objectives.ppo import PpoObjective
 
     if not rewards:
         raise UsageError("ppo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)")
-    return PpoObjective(tokenizer, template, config, rewards)
+    return PpoObjective(tokenizer, template, config, rewards, sampler)
 
 
 def _value_head(config: PpoConfig, width: int) -> nn.Module:
@@ -36,7 +39,8 @@ CRITICS: tuple[ObjectiveComponent, ...] = (
         name="ppo",
         config=PpoConfig,
         build=_ppo,
-        uses=("reward",),
+        uses=("reward", "sampler"),
+        run_defaults=WATCHED,
         modules=_value_head,
         summary="answers of the model, each token judged by a critic that is trained beside it: PPO",
         source="https://arxiv.org/abs/1707.06347",

@@ -9,6 +9,7 @@ from mt_core import ANY, ObjectiveComponent, UsageError
 
 from ..objectives.config import dpo_parts
 from ..objectives.online_config import OnlineDpoConfig, RejectionConfig
+from .callbacks import WATCHED
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -18,12 +19,17 @@ if TYPE_CHECKING:
 
 
 def _rejection(
-    config: RejectionConfig, *, tokenizer: Tokenizer, template: Template, rewards: Mapping[str, Any]
+    config: RejectionConfig,
+    *,
+    tokenizer: Tokenizer,
+    template: Template,
+    rewards: Mapping[str, Any],
+    sampler: Any = None,
 ) -> RejectionObjective:
     from ..objectives.rejection import RejectionObjective
 
     _require(rewards, "rejection")
-    return RejectionObjective(tokenizer, template, config, rewards)
+    return RejectionObjective(tokenizer, template, config, rewards, sampler)
 
 
 def _online_dpo(
@@ -33,11 +39,12 @@ def _online_dpo(
     template: Template,
     parts: Sequence[Any],
     rewards: Mapping[str, Any],
+    sampler: Any = None,
 ) -> OnlineDpoObjective:
     from ..objectives.online_pairs import OnlineDpoObjective
 
     _require(rewards, "online-dpo")
-    return OnlineDpoObjective(tokenizer, template, config, rewards, parts)
+    return OnlineDpoObjective(tokenizer, template, config, rewards, parts, sampler)
 
 
 def _require(rewards: Mapping[str, Any], name: str) -> None:
@@ -53,7 +60,8 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         name="rejection",
         config=RejectionConfig,
         build=_rejection,
-        uses=("reward",),
+        uses=("reward", "sampler"),
+        run_defaults=WATCHED,
         summary="the best of several answers of the model, learned as sft does: RAFT, best-of-n, RFT",
         source="https://arxiv.org/abs/2304.06767",
         layouts=ANY,
@@ -63,7 +71,8 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         config=OnlineDpoConfig,
         build=_online_dpo,
         parts=dpo_parts,
-        uses=("reward",),
+        uses=("reward", "sampler"),
+        run_defaults=WATCHED,
         summary="the best and the worst of several answers of the model as a pair, with any loss of dpo",
         source="https://arxiv.org/abs/2402.04792",
         layouts=ANY,

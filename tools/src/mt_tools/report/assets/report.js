@@ -138,7 +138,7 @@
 
     draw() {
       this.width = this.box.clientWidth;
-      this.height = this.spec.key === "loss" ? Math.min(380, Math.max(260, this.width * 0.42)) : 230;
+      this.height = ["loss", "reward"].includes(this.spec.key) ? Math.min(380, Math.max(260, this.width * 0.42)) : 230;
       this.curves = this.collect();
       this.svg = shape("svg", { viewBox: `0 0 ${this.width} ${this.height}`, width: this.width, height: this.height,
         role: "img", tabindex: 0, "aria-label": this.describe() });

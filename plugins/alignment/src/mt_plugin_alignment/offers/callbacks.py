@@ -1,0 +1,25 @@
+"""Callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mt_core import ANY, Component
+
+from ..alarms.callback import RolloutAlarms, RolloutAlarmsConfig, alarm_files
+
+CALLBACKS: tuple[Component, ...] = (
+    Component(
+        name="rollout-alarms",
+        config=RolloutAlarmsConfig,
+        build=RolloutAlarms,
+        writes=alarm_files,
+        summary="says once what is amiss with answers that a run learns from: no spread, no end, length, reward up while another falls",
+        source="https://arxiv.org/abs/2210.10760",
+        layouts=ANY,
+    ),
+)
+
+WATCHED: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
+"""``run_defaults`` of a run that learns from answers of its own: it has alarms, unless it says ``callbacks: none``."""

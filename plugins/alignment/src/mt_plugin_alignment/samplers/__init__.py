@@ -1,0 +1,1 @@
+"""Samplers: what writes the answers that are learned from."""

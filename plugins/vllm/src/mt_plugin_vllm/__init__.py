@@ -1,0 +1,1 @@
+"""Answers that a vLLM server writes."""

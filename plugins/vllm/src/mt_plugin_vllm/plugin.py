@@ -1,0 +1,32 @@
+"""Entry point of the vllm plugin: says what it offers, holds no logic, imports no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mt_core import ANY, Component, hookimpl
+
+from .config import VllmConfig
+
+if TYPE_CHECKING:
+    from .sampler import VllmSampler
+
+
+@hookimpl
+def mt_samplers() -> list[Component]:
+    return [
+        Component(
+            name="vllm",
+            config=VllmConfig,
+            build=_build,
+            summary="a vLLM server writes, and loads the weights of each iteration from a folder that both see",
+            source="https://docs.vllm.ai",
+            layouts=ANY,
+        )
+    ]
+
+
+def _build(config: VllmConfig) -> VllmSampler:
+    from .sampler import VllmSampler
+
+    return VllmSampler(config)
