@@ -59,7 +59,10 @@ REWARDS = {"one": Length(LengthConfig(most=1, ramp=8))}
 
 
 class _Tokenizer:
-    pad_id = 0
+    pad_id, eos_id = 0, 2
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "a" * len(ids)
 
 
 def rejection(**options: Any) -> RejectionObjective:
@@ -142,22 +145,22 @@ def test_the_best_and_the_worst_of_a_group_are_a_pair() -> None:
 
 
 class _OtherRank:
-    """A policy on a rank where rewards say that the second answer is the better one; on rank 0 it is the first one of others."""
+    """A policy on a rank where the first answer is better than the third; on rank 0 the second one is."""
 
     def generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig, **weights: Any) -> list[Generation]:
         return [Generation("a" * (number + 1), (5,) * (number + 1), "eos", 2) for number in range(len(prompts))]
 
     def once(self, function: Any) -> Any:
-        assert function() == [0, 2], "the shortest is the best one here"
-        return [1, 2]
+        found = function()
+        return [1, 2] if found == [0, 2] else found
 
     def measure(self, samples: Sequence[Sample], measure: Any, view: str) -> list[dict[str, Any]]:
         return [{"reference": np.full(sum(sample.trained), -1.0)} for sample in samples]
 
 
-def test_the_reference_reads_the_pairs_of_rank_0_wherever_rewards_say_something_else() -> None:
+def test_the_reference_reads_the_pairs_of_rank_0_where_a_rank_has_others() -> None:
     """Ranks that measure other answers than the others would wait for them, or mix them up."""
-    prompts = [Prompt({"id": "row 0"}, [1])]
+    prompts = [Prompt({"id": "row 0", "prompt": "a"}, [1])]
     records = online_dpo(group=3).collect(prompts, _OtherRank(), seed=0, previous=())  # type: ignore[arg-type]
     assert [record.get("reference") for record in records] == [None, [-1.0] * 3, [-1.0] * 4]
 
@@ -345,10 +348,11 @@ def test_a_reference_that_is_not_the_model_of_step_0_ends_the_run_at_its_first_s
     assert "and has to be 0.693147: the model has not been trained yet" in said
 
 
-def test_answers_that_are_all_as_good_are_no_pairs_and_end_no_run(train: Trainer) -> None:
+@pytest.mark.parametrize("more", ["", "--objective.sft 0.5 --objective.ld-alpha 0.5"])
+def test_answers_that_are_all_as_good_are_no_pairs_and_end_no_run(train: Trainer, more: str) -> None:
     """The first loss is 0 then, and is not taken for one that has to be log 2."""
     Path("mine.py").write_text("def score(answers):\n    return [1.0 for each in answers]\n")
-    records = train(f"--objective online-dpo --objective.sft 0.5 --objective.ld-alpha 0.5 {ASKED}")
+    records = train(f"--objective online-dpo {more} {ASKED}")
     assert [(each["loss"], each["grad_norm"]) for each in records] == [(0.0, 0.0)] * 3
     assert {(each["groups_alike"], each["groups_unpaired"], each["reward"]) for each in records} == {(1.0, 1.0, 1.0)}
 

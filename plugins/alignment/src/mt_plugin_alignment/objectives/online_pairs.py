@@ -78,7 +78,7 @@ class OnlineDpoObjective(ChoosingObjective):
         records = super().collect(prompts, policy, seed=seed, previous=previous)
         if not self._of_pairs.reference_values:
             return records
-        # A reward may give other scores on another rank, and all ranks have to measure the same answers.
+        # What ranks score together may differ in its last bits, and all of them have to measure the same answers.
         numbers = policy.once(lambda: [number for pair in self._pairs(records)[0] for number in pair[:2]])
         with self._writer.watch.measure("measure"):
             measured = policy.measure([sample_of(records[number]) for number in numbers], _logprobs, view="reference")
