@@ -91,10 +91,8 @@ def write_ending(source: Path, target: Path, logit: float) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(source)
-    with (
-        torch.no_grad()
-    ):  # one entry of the hidden state is about the same everywhere, and only the end token looks at it
-        model.get_input_embeddings().weight[:, 0] = 0.1
+    with torch.no_grad():  # one entry of the hidden state is about the same everywhere; only the end token looks at it
+        model.get_input_embeddings().weight[:, 0] = 1.0
         level = model.model(torch.arange(10, 42)[None]).last_hidden_state[..., 0].mean()
         head = model.get_output_embeddings().weight
         head[:, 0] = head[1] = 0.0
