@@ -21,7 +21,7 @@ from typing import Any
 PROMPTS, GROUP, NEW_TOKENS, ITERATIONS = 4, 8, 48, 5
 """Prompts of an iteration, answers to each, tokens of an answer at most, and iterations, of which the first is not counted."""
 RATE = 1e-9
-"""So small that answers stay as long as they are at first: one step of AdamW at 1e-6 made ends a third rarer, or likelier on another draw."""
+"""So small that answers stay as long as they are at first: one step at 1e-6 made ends a third rarer."""
 COMPARED, TOLERANCE = ("loss", "grad_norm", "reward", "entropy"), 1e-5
 """Figures of each step that are compared where both sides learn from the same answers; loss and reward must agree."""
 ENDS = {"equal": 1e-12, "ragged": 1 / 24}
