@@ -10,12 +10,15 @@ step, the largest sum of all tensors that lived at a time, and the peak of the w
 
 ``--what reference`` has the processor seconds of the reference beside those of an epoch of ``sft`` over the same tokens: measured by a
 first run, found in the cache by a second one, and read by one that is resumed.
+
+``--what grpo`` is GRPO beside TRL's GRPOTrainer, which writes with transformers: the processor seconds of an iteration (answers, reward,
+one optimizer step), the peak memory of the process, and where our seconds go. Both sides have the same weights, prompts, reward and
+optimizer; before anything is timed both learn from the same answers, and loss and reward of every step must agree.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import random
 import resource
@@ -25,8 +28,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from alignment_online import (
+    Timer,
+    check_same,
+    run_online,
+    seconds_of_iteration,
+    write_online,
+)
 
 MODELS = {"tiny, 1 M": (2, 128, 2048), "middle, 21 M": (8, 384, 8192)}
 """Layers, width and vocabulary."""
@@ -205,30 +217,6 @@ def run(side: str, folder: Path, lora: bool) -> dict[str, Any]:
     return {"seconds": seconds, "losses": losses, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-class Timer:
-    """Processor seconds of functions of the trainer, by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def watch(self, module: str, name: str) -> None:
-        """Add up the seconds of a function, or of a method as ``Class.method``."""
-        *owners, last = name.split(".")
-        owner = importlib.import_module(module)
-        for each in owners:
-            owner = getattr(owner, each)
-        call = getattr(owner, last)
-
-        def timed(*given: Any, **named: Any) -> Any:
-            began = time.process_time()
-            try:
-                return call(*given, **named)
-            finally:
-                self.seconds[last] = self.seconds.get(last, 0.0) + time.process_time() - began
-
-        setattr(owner, last, timed)
-
-
 def document_config(folder: Path, objective: str, *, lora: bool) -> dict[str, Any]:
     """Return a run that reads every row once, two documents of one length in a row of its own."""
     raw = our_config(folder, lora=lora)
@@ -313,10 +301,7 @@ def main() -> None:
             folder = Path(place)
             write_model(folder / "model", layers, width, vocabulary)
             write_adapter(folder)
-            write = (
-                write_documents if arguments.what != "trl" else lambda to, words: write_pairs(to / "pairs.jsonl", words)
-            )
-            tokens = write(folder, vocabulary)
+            tokens = WRITE.get(arguments.what, write_documents)(folder, vocabulary)
             for kind in ("full", "lora"):
                 compare(name, kind, folder, tokens, arguments.repeats)
 
@@ -377,6 +362,33 @@ def _compare(name: str, kind: str, folder: Path, tokens: int, repeats: int) -> N
     print(f"<!-- largest difference of a loss: {apart:.1e} -->", flush=True)
 
 
+def _compare_online(name: str, kind: str, folder: Path, tokens: int, repeats: int, *, objective: str) -> None:
+    """Answers of one length and of many, after a check that both sides learn the same from the same answers."""
+    recorded = _alone(objective, "ours ragged", folder, kind)
+    replayed = _alone(objective, f"theirs ragged {recorded['output']}", folder, kind)
+    print(f"<!-- from the same answers: {check_same(recorded, replayed)} -->", flush=True)
+    for form in ("equal", "ragged"):
+        found = _repeat(objective, (f"ours {form}", f"theirs {form}"), folder, kind, repeats)
+        step = {side: seconds_of_iteration(made) for side, made in found.items()}
+        memory = {side: _median(made, "mb") for side, made in found.items()}
+        for side, made in found.items():
+            length = statistics.mean(value for each in made for value in each["answers"][1:])
+            columns = [
+                f"{values[side]:,.{digits}f} | {values[side] / values[f'theirs {form}']:.2f}"
+                for values, digits in ((step, 2), (memory, 0))
+            ]
+            print(f"| {name} | {kind} | {side} | {length:.1f} | {' | '.join(columns)} | {_shares(made)} |", flush=True)
+
+
+def _shares(made: Sequence[dict[str, Any]]) -> str:
+    """Return the shares of an iteration's parts, of all iterations together; nothing for a side that tells none."""
+    if "parts" not in made[0]:
+        return ""
+    parts = {name: statistics.median(each["parts"].get(name, 0.0) for each in made) for name in PARTS}
+    whole = sum(parts.values())
+    return ", ".join(f"{shown} {parts[name] / whole:.3f}" for name, shown in PARTS.items() if parts[name])
+
+
 def _alone(what: str, side: str, folder: Path, kind: str) -> dict[str, Any]:
     command = [sys.executable, __file__, "--what", what, "--one", side, str(folder), kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -386,7 +398,16 @@ def _alone(what: str, side: str, folder: Path, kind: str) -> dict[str, Any]:
     return result
 
 
-ONE = {"trl": run, "memory": run_documents, "reference": lambda side, folder, lora: run_reference(folder, lora)}
+PARTS = {"generate": "write", "score_answers": "score", "measure": "measure", "train_step": "update"}
+"""Functions of ours that an iteration is made of, and what they are called here."""
+WRITE = {"trl": lambda folder, words: write_pairs(folder / "pairs.jsonl", words), "grpo": write_online}
+"""Table → what writes its rows."""
+ONE = {
+    "trl": run,
+    "memory": run_documents,
+    "reference": lambda side, folder, lora: run_reference(folder, lora),
+    "grpo": partial(run_online, "grpo"),
+}
 """Table → what one process of it measures."""
 TABLES = {
     "trl": (("model", "trained", "side", "tokens per processor second", "ratio", "peak memory, MB", "ratio"), _compare),
@@ -407,6 +428,20 @@ TABLES = {
     "reference": (
         ("model", "trained", "reference", "processor seconds", "of them forwards", "an epoch of sft", "share"),
         _compare_reference,
+    ),
+    "grpo": (
+        (
+            "model",
+            "trained",
+            "side",
+            "tokens of an answer",
+            "processor seconds of an iteration",
+            "ratio",
+            "peak memory, MB",
+            "ratio",
+            "shares of ours",
+        ),
+        partial(_compare_online, objective="grpo"),
     ),
 }
 """Table → its head, and what prints the lines of a model."""

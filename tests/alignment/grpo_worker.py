@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.alignment.test_memory import largest_sum
 from tests.train.engine.layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on
 
+from mt_core import Control
 from mt_core.errors import ComponentError, UsageError
 from mt_core.generation import GenerationConfig
 from mt_core.nn import Batch, token_logprobs
-from mt_train.assemble.callbacks import Callbacks
+from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.assemble.session import Session
 from mt_train.checkpoint.store import find
 
@@ -82,14 +84,54 @@ class RolloutBench(Bench):
             session.loop(session.restore(None, None), Losses())
             return {"first": first, "last": seen(session)}
 
+    def rounds(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Iterations of a run in which one token in twelve is an end, and what is measured and written after each."""
+        with SharedFolder() as output:
+            session, look, losses = self.session({"steps": 6, **case}, output), Look(every=2), Losses()
+            assert session.rollouts is not None
+            policy = session.rollouts._policy
+            policy._loaded = replace(policy._loaded, eos_ids=tuple(range(0, 259, 12)))
+            look.session, session.events.callbacks = session, Callbacks({"look": look})
+            session.loop(session.restore(None, None), losses)
+            session.rollouts.close()
+            dist.barrier()
+            written = answers(output)
+            dist.barrier()  # the folder is gone with rank 0
+            return {"answers": written, "records": records(losses), "seen": look.found}
+
+    def memory(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Bytes that are held at once while the model of step 0 is asked, beside those of the model's weights."""
+        session = self.session(case)
+        assert session.rollouts is not None
+        policy = session.rollouts._policy
+        sample = replace(session.data.train[0], trained=[True] * len(session.data.train[0].ids))
+        held = largest_sum(lambda: policy.measure([sample], logprobs, view="reference"))
+        weights = sum(each.numel() * each.element_size() for each in session.engine.module.model.parameters())
+        return {"held": held, "weights": weights}
+
     def again(self, *given: Any) -> Session:
         """Another session in this process."""
         self.deepspeed.utils.groups.mpu = None
         return self.session(*given)
 
 
-def seen(session: Session) -> dict[str, Any]:
-    """Values of the prompts' own tokens under both views, texts of a copy, and merged weights."""
+class Look:
+    """A callback that asks the policy on every rank, after each iteration of so many steps."""
+
+    session: Session
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self.found: list[dict[str, Any]] = []
+
+    def on_step_end(self, context: CallbackContext) -> Control:
+        if context.step % self._every == 0:
+            self.found.append(seen(self.session, max_new_tokens=40))
+        return Control()
+
+
+def seen(session: Session, *, max_new_tokens: int = 6) -> dict[str, Any]:
+    """Values of the prompts' own tokens under both views, texts of a copy, merged weights, and whether there is a model of step 0."""
     assert session.rollouts is not None
     policy = session.rollouts._policy
     policy.version += 1
@@ -100,7 +142,7 @@ def seen(session: Session) -> dict[str, Any]:
     }
     prompts, config = (
         [[int(token) for token in each.ids] for each in samples],
-        GenerationConfig(max_new_tokens=6, seed=5),
+        GenerationConfig(max_new_tokens=max_new_tokens, seed=5),
     )
     written = {
         weights: [list(each.ids) for each in policy.generate(prompts, config, weights=weights)]
@@ -124,6 +166,7 @@ def seen(session: Session) -> dict[str, Any]:
         "once": policy.once(lambda: [1, "a"]),
         "divided": policy.divide(list("abcde"), lambda share: [each * len(share) for each in share]),
         "refused": refused,
+        "has_reference": "reference" in vars(policy._copies),
     }
 
 

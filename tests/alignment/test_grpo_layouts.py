@@ -35,6 +35,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "zero1 pissa": {"stage": 1, "adapter": {"name": "pissa", "rank": 4}},
 }
 """What collecting is given, after two steps of training."""
+LARGER = {"dim": 128, "n_layers": 4, "ffn_dim": 384}
+"""A model that is far larger than what a prompt needs on its way through it."""
 Results = dict[str, Any]
 
 
@@ -59,7 +61,11 @@ def one(launched: Callable[..., Results]) -> Results:
         "twice": {"stage": 0, "do": "resumed", "objective": TWICE},
     }
     alone = {case.split()[1]: {**layout, "stage": 0, "pipeline": 1} for case, layout in POLICIES.items()}
-    return launched(1, cases | {name: {**case, "do": "policy", "steps": 2} for name, case in alone.items()})
+    memory = {
+        f"memory {name}": {"stage": 0, "do": "memory", "model": LARGER, "adapter": alone[name].get("adapter", "full")}
+        for name in ("full", "lora")
+    }
+    return launched(1, cases | memory | {name: {**case, "do": "policy", "steps": 2} for name, case in alone.items()})
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +158,16 @@ def test_the_reference_is_the_model_of_step_0_also_when_the_model_has_moved(two:
     rows = list(zip(first["live"], last["reference"], last["live"], strict=True))
     assert all(after == pytest.approx(before, abs=2e-5) for before, after, _ in rows)
     assert max(abs(a - b) for before, _, live in rows for a, b in zip(before, live, strict=True)) > 1e-3
+
+
+@pytest.mark.parametrize("layout", POLICIES)
+def test_there_is_a_model_of_step_0_only_where_no_adapter_stands_for_it(two: Results, layout: str) -> None:
+    """PiSSA rewrites its base, so that it has none."""
+    assert two[layout]["last"]["has_reference"] is not layout.endswith("lora")
+
+
+def test_the_reference_of_an_adapter_needs_no_memory_for_a_model(one: Results) -> None:
+    """A tenth of one is enough for a prompt; without an adapter it is a model, which shows that this counts."""
+    lora, full = one["memory lora"], one["memory full"]
+    assert lora["held"] < 0.1 * lora["weights"]
+    assert full["held"] > full["weights"]

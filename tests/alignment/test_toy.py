@@ -1,7 +1,10 @@
-"""A toy that DPO must win, with the commands that a user has: answers with more of one letter are better, and the model learns to write it.
+"""A toy that must be won, with the commands that a user has: answers with more of one letter are better, and the model learns to write it.
 
-A tiny Llama reads the demo corpus; it answers each prompt four times, and the share of the letter in an answer is its score. Of prompts
-that DPO has not seen, the model then knows which answer has more of it, and what it writes itself has several times as much.
+DPO: a tiny Llama reads the demo corpus; it answers each prompt four times, and the share of the letter in an answer is its score. Of
+prompts that DPO has not seen, the model then knows which answer has more of it, and what it writes itself has several times as much.
+
+GRPO: the share is the reward, and at the end the model writes little else: with the defaults from random weights, and from those that have
+read the corpus with all weights, with LoRA, and on two ranks.
 """
 
 from __future__ import annotations
@@ -73,11 +76,16 @@ def generate(model: str, prompts: str, seed: int) -> list[str]:
     return [row["text"] for row in read(Path("answers.jsonl"))]
 
 
+def train_base(few: str) -> None:
+    """Let a tiny Llama read the demo corpus, and write it as ``my-llama``."""
+    run(mt_train, f"--model llama --train.steps 200 --train.micro-batch-size 4 {few} --output base")
+    run(mt_convert, "base my-llama")
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_dpo_learns_which_answers_are_better_and_to_write_such_answers(in_folder: Path, seed: int) -> None:
     few = f"--train.seed {seed} --train.sequence-len 128 --eval.samples 0"
-    run(mt_train, f"--model llama --train.steps 200 --train.micro-batch-size 4 {few} --output base")
-    run(mt_convert, "base my-llama")
+    train_base(few)
     prompts = write_prompts(in_folder / "prompts.jsonl", seed)
     texts = generate("--model llama --weights my-llama", "prompts.jsonl", seed)
     scored = [
@@ -100,3 +108,42 @@ def test_dpo_learns_which_answers_are_better_and_to_write_such_answers(in_folder
     before, after = mean(map(share, texts)), mean(map(share, generate("--run dpo", "unseen.jsonl", seed + 10)))
     assert before < 0.12
     assert after > 3 * before, "three seeds had 4 to 5 times as much"
+
+
+GRPO = (
+    "--model llama --objective grpo --rewards pattern --rewards.pattern.pattern e --rewards.pattern.count true --dataset jsonl"
+    " --dataset.path prompts.jsonl --data.eval none --train.steps 60 --output grpo"
+)
+WAYS = {
+    "full": ("--optimizer.lr 3e-3", 0.9),
+    "lora": ("--adapter lora --optimizer.lr 1e-2", 0.7),
+    "zero 2 on two ranks": ("--optimizer.lr 3e-3 --parallel.zero-stage 2 --nproc-per-node 2", 0.9),
+}
+"""Options, and the least reward at the end: under LoRA the head and the last norm stay, which bounds how likely a letter can be."""
+
+
+def rewards(words: str) -> list[float]:
+    """Return the reward of each iteration of a run."""
+    run(mt_train, f"{GRPO} {words}")
+    return [record["reward"] for record in read(Path("grpo/metrics.jsonl"))]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_grpo_with_its_defaults_learns_to_write_the_letter(in_folder: Path, seed: int) -> None:
+    """A rise of 0.2 is what is promised; it is 0.99. A shorter one is in test_grpo.py."""
+    write(in_folder / "prompts.jsonl", [{"prompt": f"{number}: "} for number in range(12)])
+    found = rewards(f"--optimizer.lr 3e-3 --train.seed {seed}")
+    assert mean(found[:5]) < 0.1
+    assert mean(found[-5:]) > mean(found[:5]) + 0.2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", WAYS)
+def test_grpo_makes_a_model_that_has_read_a_corpus_write_the_letter(in_folder: Path, way: str) -> None:
+    train_base("--train.seed 0 --train.sequence-len 128 --eval.samples 0")
+    write_prompts(in_folder / "prompts.jsonl", 0)
+    words, least = WAYS[way]
+    found = rewards(f"--model.weights my-llama --objective.max-new-tokens {TOKENS} --train.seed 0 {words}")
+    assert found[0] < 0.15
+    assert mean(found[-5:]) > least

@@ -84,7 +84,7 @@ def test_windows_and_soft_caps_equal_the_plain_formula(
 
 
 @pytest.mark.parametrize("padding", [[0, 0], [0, 5], [3, 9]])
-@pytest.mark.parametrize(("window", "softcap"), [(4, None), (None, 2.0), (6, 2.0), (1, None)])
+@pytest.mark.parametrize(("window", "softcap"), [(None, None), (4, None), (None, 2.0), (6, 2.0), (1, None)])
 @pytest.mark.parametrize("new", [1, 7, 12])
 def test_new_tokens_after_a_cache_see_its_window_and_no_padding(
     new: int, window: int | None, softcap: float | None, padding: list[int]

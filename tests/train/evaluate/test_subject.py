@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+
+from mt_core.generation import Generation, GenerationConfig
+from mt_train.evaluate import subject as module
 
 WORKER = "train/evaluate/layout_worker.py"
 Launch = Callable[..., dict[str, Any]]
@@ -65,3 +69,31 @@ def test_every_layout_gives_the_same_answers(one: dict[str, Any], two: dict[str,
 def test_a_run_that_is_stopped_inside_an_evaluation_owes_it(two: dict[str, Any], name: str) -> None:
     found = two[name]
     assert found == {"different": [], "finished": False, "owed": True, "evaluated": 0}
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_a_prompt_that_is_asked_many_times_is_read_by_few_ranks(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four answers to each of three prompts: with three ranks each has one prompt. All get all texts, in the order of the prompts."""
+    prompts = [[10 + number] for number in range(3) for _ in range(4)]
+    said: list[str] = []
+
+    def write(mine: Sequence[Sequence[int]], config: GenerationConfig, indices: Sequence[int]) -> list[Generation]:
+        read.append({tuple(prompt) for prompt in mine})
+        return [Generation(str(index), tuple(prompt), "length") for prompt, index in zip(mine, indices, strict=True)]
+
+    def ask(rank: int) -> list[Generation]:
+        asked = module.LiveSubject.__new__(module.LiveSubject)
+        asked.requests, asked._batch_size, asked._stop = 0, 8, lambda: False
+        asked._engine = SimpleNamespace(process=SimpleNamespace(rank=rank, world=world))  # type: ignore[assignment]
+        return asked._generate(prompts, GenerationConfig(), write)
+
+    monkeypatch.setattr(module, "agree", bool)
+    read: list[set[tuple[int, ...]]] = []
+    for rank in range(world):
+        monkeypatch.setattr(module, "gather_texts", lambda text: said.append(text) or [text])
+        ask(rank)
+    assert max(map(len, read)) == {1: 3, 2: 2, 3: 1, 5: 2}[world]
+    monkeypatch.setattr(module, "gather_texts", lambda text: said)
+    found = ask(0)
+    assert [each.text for each in found] == [str(index) for index in range(12)]
+    assert [list(each.ids) for each in found] == prompts

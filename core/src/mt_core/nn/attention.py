@@ -95,20 +95,20 @@ class SdpaAttention:
             padding_B = None if context is None or context.cache is None else context.cache.padding_B
             return blockwise(q_BTNH, k_BSKH, v_BSKH, form, padding_B)
         mask = None if context is None else _padding_mask(context, seen)
-        if (
-            mask is None and 1 < length < seen
-        ):  # a cache that is filled in pieces: generation only, so this mask is on no path that trains
+        if mask is None and 1 < length < seen:  # a cache that is filled in pieces: generation, no path that trains
             mask = torch.ones(length, seen, dtype=torch.bool, device=q_BTNH.device).tril(seen - length)
+        folds = length == 1  # heads with the same keys are queries of one head then, for which these are read once
+        q_BNTH = q_BTNH.reshape(len(q_BTNH), k_BSKH.shape[2], -1, q_BTNH.shape[3]) if folds else q_BTNH.transpose(1, 2)
         out_BNTH = F.scaled_dot_product_attention(
-            q_BTNH.transpose(1, 2),
+            q_BNTH,
             k_BSKH.transpose(1, 2),
             v_BSKH.transpose(1, 2),
             attn_mask=mask,
             is_causal=mask is None and length == seen and length > 1,
             scale=form.scale,
-            enable_gqa=q_BTNH.shape[2] != k_BSKH.shape[2],
+            enable_gqa=q_BNTH.shape[1] != k_BSKH.shape[2],
         )
-        return out_BNTH.transpose(1, 2)
+        return out_BNTH.reshape(*q_BTNH.shape[:3], -1) if folds else out_BNTH.transpose(1, 2)
 
 
 def _is_plain(lengths: DocumentLengths, window: int | None) -> bool:

@@ -146,11 +146,11 @@ class LiveSubject(LoadedSubject):
         for start in range(0, len(prompts), size):
             self._refuse_to_go_on()
             numbers = range(start, min(start + size, len(prompts)))
-            mine = numbers[rank::world]
+            # neighbours stay together: they may be one prompt many times, which a rank reads once
+            mine = numbers[len(numbers) * rank // world : len(numbers) * (rank + 1) // world]
             written = write([prompts[number] for number in mine], config, mine)
             texts = gather_texts(json.dumps([asdict(each) for each in written]))
-            shares = [[_generation(each) for each in json.loads(text)] for text in texts]
-            found += [shares[place % world][place // world] for place in range(len(numbers))]
+            found += [_generation(each) for text in texts for each in json.loads(text)]
         return found
 
     def _write(
