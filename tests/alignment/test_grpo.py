@@ -111,6 +111,13 @@ def test_without_a_reward_and_on_a_layout_without_texts_nothing_begins(train: Tr
     assert not Path("run/rollouts.jsonl").exists()
 
 
+def test_a_fault_in_the_objective_says_nothing_of_the_rewards_that_it_takes(train: Train) -> None:
+    code, said = train("--rewards", "pattern", "--rewards.pattern.pattern", "e", "--objective.clip-low", "7")
+    assert code == 2
+    assert "objective.clip-low: should be less than or equal to 1, got 7" in said
+    assert "is named, and no component" not in said
+
+
 def test_a_reward_that_fails_ends_the_run_by_its_name(train: Train) -> None:
     Path("mine.py").write_text("def score(answers):\n    return [None for each in answers][1:]\n")
     code, said = train("--rewards", "python", "--rewards.python.path", "mine.py")

@@ -235,6 +235,8 @@ def _key_of(kind: Kind, place: str) -> str:
 def _refuse_unused(draft: Draft, key: str) -> None:
     """Refuse what is named in vain: a kind that a plugin brings counts where a component takes it."""
     name = next(kind.name for kind in draft.host.kinds.values() if kind.key == key)
+    if any(name in offer.component.uses for offer in draft.offers.values()):
+        return  # whoever takes it has a fault of its own
     takers = [
         f"--{draft.host.kinds.keys_of_kinds[offer.kind].replace('_', '-')} {offer.component.name}"
         for kind in draft.host.kinds.values()
