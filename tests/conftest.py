@@ -148,6 +148,7 @@ LONG = (
                 "datasets",
                 "evals",
                 "gemma",
+                "huggingface",
                 "optim",
                 "quantizers",
                 "qwen",
@@ -170,6 +171,7 @@ LONG = (
             *("test_two_steps_and_two_more_equal_four_bit_for_bit", "test_copies_of_tied_embeddings"),
         )
     ),
+    "huggingface/test_layouts.py::test_two_processes_equal_one",
     "integration/test_hello_adapter_wheel.py::test_it_passes_the_kit_as_its_author_runs_it",
     "integration/test_scale_out.py::test_the_slurm_script_trains",
     "integration/test_users_console.py::test_a_run_goes_on_over_its_own_files",

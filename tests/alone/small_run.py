@@ -47,6 +47,7 @@ RUNS = {
     "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
     "evals": [*KIT, "--evaluations", "perplexity", *ASKED],
     "gemma": ["--model", "gemma", *SMALL],
+    "huggingface": ["--model", "huggingface"],
     "llama": ["--model", "llama", *SMALL],
     "optim": [*KIT, "--optimizer", "muon", "--schedule", "linear"],
     "quantizers": [*KIT, "--quantizer", "nf4", "--adapter", "lora"],

@@ -21,6 +21,7 @@ PART = {
     "datasets": ["test_hub.py", "test_plugin.py"],
     "evals": ["choices", "test_held_out.py", "test_perplexity.py", "test_plugin.py"],
     "gemma": ["test_conformance.py"],
+    "huggingface": ["test_conformance.py"],
     "llama": ["test_conformance.py", "test_tokenizer.py", "test_variants.py"],
     "optim": ["test_plugin.py", "test_runs.py"],
     "quantizers": ["."],

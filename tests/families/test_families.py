@@ -20,6 +20,17 @@ from mt_train.engine.processes import Process
 from mt_train.plugins.resolve import resolve
 
 SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+MISTRAL: dict[str, Any] = {
+    "model_type": "mistral",
+    "vocab_size": 272,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "sliding_window": 8,
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"name": "llama", **SMALL},
     "gemma-1": {"name": "gemma", "variant": "1-tiny", **SMALL, "n_kv_heads": 1},
@@ -27,6 +38,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma-3": {"name": "gemma", "variant": "3-tiny", "window": 8, "global_every": 2, **SMALL},
     "qwen-2.5": {"name": "qwen", "variant": "2.5-tiny", "window": 8, "window_from": 1, **SMALL},
     "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
+    "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
 
@@ -93,8 +105,10 @@ def test_losses_fall(one: dict[str, Any], family: str) -> None:
     assert losses[-1] < losses[0] - 0.3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if FAMILIES[family]["name"] != "huggingface"])
 def test_zero_1_2_and_3_agree_bit_for_bit(two: dict[str, Any], family: str) -> None:
+    """Not the code of transformers, whose norms add a third gradient to that of the residual: ZeRO 3 hooks into each norm, and so
+    adds them up in another order."""
     for key in ("losses", "weights"):
         assert two[f"{family}: zero1"][key] == two[f"{family}: zero2"][key] == two[f"{family}: zero3"][key], key
 

@@ -14,6 +14,7 @@ import hooks_page
 import kind_pages
 import names_page
 import options_page
+import types_page
 import versions_table
 
 PAGES: dict[Path, Callable[[], str]] = {
@@ -22,6 +23,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     options_page.PAGE: options_page.page,
     commands_page.PAGE: commands_page.page,
     versions_table.PAGE: versions_table.page,
+    types_page.PAGE: types_page.page,
 }
 """Page → what it should be."""
 

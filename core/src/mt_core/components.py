@@ -67,8 +67,9 @@ class Component:
     Either is built with those keywords of ``build`` that its own kind has too.
 
     ``writes(config)`` names what it writes into the folder of a run: files, or folders with all that is in them, as paths within it, with
-    ``*`` and ``?``. They are the run's own then: ``--overwrite`` and ``--resume auto`` remove them with the rest, and what nobody
-    names is never touched.
+    ``*`` and ``?``. They are the run's own then: ``--overwrite`` and ``--resume auto`` remove them with the rest, nothing else.
+    ``limits(config)`` says what it cannot do with this config though its tests cover it otherwise: a layout, ``packing``, ``adapters``,
+    ``quantizer`` or ``compile`` → the reason as half a sentence. It is asked on paper, of components of which a run names one.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Component:
     parts: Callable[[Any], Mapping[str, PartChoice]] | None = None
     uses: tuple[str, ...] = ()
     writes: Callable[[Any], Sequence[str]] = no_files
+    limits: Callable[[Any], Mapping[str, str]] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name.replace("_", "-")):
@@ -135,7 +137,7 @@ class ModelFamily(Component):
 
     ``variants`` are sizes → values of the config, and ``default_variant`` the one that is taken where none is named.
     ``variant_defaults`` are ``run_defaults`` of single sizes, for instance a learning rate. ``architectures`` are names in a
-    ``config.json`` that this family reads, ``formats`` how it reads and writes weights.
+    ``config.json`` that this family reads, ``formats`` how it reads and writes weights. A ``fallback`` reads what no other family names.
     """
 
     variants: Mapping[str, Mapping[str, Any]]
@@ -143,6 +145,7 @@ class ModelFamily(Component):
     architectures: tuple[str, ...] = ()
     formats: tuple[WeightsFormat, ...] = ()
     variant_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fallback: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

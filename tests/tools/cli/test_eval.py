@@ -97,9 +97,9 @@ def test_several_datasets_have_a_line_each(run: Path, rows: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "give one of --run RUN, or --model NAME with --weights FOLDER; got none"),
+        ([], "give one of --run RUN, or --weights FOLDER; got none"),
         (["--run", "{run}", "--weights", "x"], "got both"),
-        (["--weights", "x"], "--model NAME"),
+        (["--weights", "x"], "--weights has no held-out rows"),
         (["--run", "{run}", "--model", "llama"], "--run brings its own model"),
         (["--run", "{run}", "--checkpoints", "5"], "run: 2, 4, 6"),
         (["--run", "{run}", "--checkpoints", "fast"], "last, best, all or a saved step"),

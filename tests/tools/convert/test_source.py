@@ -84,7 +84,7 @@ def no_weights(folder: Path) -> None:
 EARLY: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "another architecture": (
         config(architectures=["MambaForCausalLM"], model_type="mamba"),
-        ("describes MambaForCausalLM", "LlamaForCausalLM (llama)"),
+        ("the model type 'mamba' is not trained here", "its layers carry a state through the row"),
     ),
     "no weights": (no_weights, ("holds no weights in a format that is read here", "llama (huggingface, meta)")),
     "a missing shard": (lambda folder: first(folder).unlink(), ("is missing or no regular file",)),

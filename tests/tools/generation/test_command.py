@@ -150,7 +150,7 @@ FAULTS = {
     "long prompt": (["--run", "{run}", "--prompt", "x" * 600], "the prompt has 601 tokens, and the model takes 512", 2),
     "no model": (["--prompt", "x"], "give one of --run, --checkpoint", 2),
     "two models": (["--run", "{run}", "--checkpoint", "{run}", "--prompt", "x"], "got run, checkpoint", 2),
-    "weights alone": (["--weights", "{run}", "--prompt", "x"], "--weights needs the family", 2),
+    "a run as weights": (["--weights", "{run}", "--prompt", "x"], "It is a run: `mt-convert", 2),
     "a run's model": ([*ASK, "--model", "llama"], "--model belongs to --weights", 2),
     "path alone": (
         ["--model", "llama", "--weights", "{run}", "--tokenizer-path", "t", "--prompt", "x"],

@@ -82,3 +82,22 @@ def test_an_optimizer_of_whole_parameters_is_refused_with_one_fault(stage: int) 
     assert [fault.key for fault in caught.value.faults] == ["optimizer"]
     assert f"whole needs whole parameters, and ZeRO {stage} shows it flat pieces" in str(caught.value)
     assert "Set --parallel.zero-stage 0" in str(caught.value)
+
+
+def test_a_layout_that_the_model_cannot_do_with_its_config_is_refused_with_the_reason() -> None:
+    """And only with that config: what the tests of a component cover is more."""
+    for depth, refused in ((2, True), (3, False)):
+        raw = {
+            "model": {"name": "llama", "n_layers": depth},
+            "parallel": {"pipeline": 2},
+            "train": {"micro_batch_size": 2},
+        }
+        resolved = resolve(raw, PluginHost.discover())
+        offer = resolved.offers["model"]
+        limits = lambda config: {"pipeline": "two blocks are one"} if config.n_layers == 2 else {}  # noqa: E731
+        offers = [replace(offer, component=replace(offer.component, limits=limits))]
+        if not refused:
+            assert make_plan(resolved.config, world=2, device="cpu", offers=offers).pipeline == 2
+            continue
+        with pytest.raises(ConfigError, match=f"{offer.component.name} cannot do pipeline: two blocks are one."):
+            make_plan(resolved.config, world=2, device="cpu", offers=offers)

@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from mt_train.data.samples import EncodedSamples
 
 HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …] [--evaluations NAME,…]
-       mt-eval --model NAME --weights FOLDER --dataset NAME --dataset.path PATH
-       mt-eval --model NAME --weights FOLDER --evaluations NAME --evaluations.NAME.KEY VALUE
+       mt-eval --weights FOLDER [--model NAME] --dataset NAME --dataset.path PATH
+       mt-eval --weights FOLDER [--model NAME] --evaluations NAME --evaluations.NAME.KEY VALUE
 
 Evaluates on the run's held-out rows, or on every row of another dataset. A token's loss counts where the objective trains on it.
 With --evaluations only what these ask, and rows that are named.
 
   --run RUN                  a run's folder
   --checkpoints WHICH        last (default), best (by checkpoint.best), all, or steps: 100,200
-  --weights FOLDER           pretrained weights instead of a run, with --model NAME
+  --weights FOLDER           pretrained weights instead of a run; config.json names the family, or --model NAME
   --adapter-folder FOLDER    an adapter that peft or mt-export wrote, over --weights
   --averaged NAME            with the averaged weights of this callback (ema, swa)
   --on LABEL=DATASET:PATH    rows to evaluate on; repeated for several, each with its own line
@@ -167,15 +167,13 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
     run, weights = line.flags.get("run"), line.flags.get("weights")
     if (run is None) == (weights is None):
         given = "both" if run else "none"
-        raise UsageError(f"give one of --run RUN, or --model NAME with --weights FOLDER; got {given}")
+        raise UsageError(f"give one of --run RUN, or --weights FOLDER; got {given}")
     if "adapter_folder" in line.flags and weights is None:
         raise UsageError("--adapter-folder belongs to --weights; a run has its own adapter")
     if weights is not None:
-        if "name" not in line.raw.get("model", {}):
-            raise UsageError("--weights needs the family that reads them: --model NAME")
         if "checkpoints" in line.flags:
             raise UsageError("--checkpoints are those of a --run; --weights has none")
-        return [(None, {"model": {"name": line.raw["model"]["name"], "weights": expand(weights)}})]
+        return [(None, {"model": {"name": line.raw.get("model", {}).get("name"), "weights": expand(weights)}})]
     if "model" in line.raw:
         raise UsageError("--run brings its own model; leave out --model")
     folder = Path(expand(run))

@@ -58,7 +58,9 @@ def _source_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--run", type=Path, metavar="RUN", help="folder of a run: its last checkpoint is used")
     group.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="one checkpoint of a run, instead of --run")
     group.add_argument("--averaged", metavar="NAME", help="the averaged weights of this callback of the run (ema, swa)")
-    group.add_argument("--model", metavar="NAME", help="a model family, with --weights")
+    group.add_argument(
+        "--model", metavar="NAME", help="the family of --weights; default: the one that their config.json names"
+    )
     group.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
     group.add_argument(
         "--adapter-folder", type=Path, metavar="FOLDER", help="an adapter that peft or mt-export wrote, over --weights"

@@ -18,9 +18,7 @@ def source_faults(arguments: argparse.Namespace) -> Iterator[str]:
     """Yield the faults of the options that say which model."""
     chosen = [name for name in ("run", "checkpoint", "weights") if getattr(arguments, name) is not None]
     if len(chosen) != 1:
-        yield f"give one of --run, --checkpoint, or --model with --weights; got {', '.join(chosen) or 'none'}"
-    elif arguments.weights is not None and arguments.model is None:
-        yield "--weights needs the family that reads them: --model NAME"
+        yield f"give one of --run, --checkpoint, or --weights; got {', '.join(chosen) or 'none'}"
     elif arguments.weights is None and arguments.model is not None:
         yield f"--model belongs to --weights; a run has its own, leave --model {arguments.model} out"
     if arguments.adapter_folder is not None and arguments.weights is None:

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.components import ModelFamily, WeightsFormat
-from mt_core.errors import MtError, UsageError, WeightsError
-from mt_core.plugins.host import Offer, PluginHost
-from mt_core.weights import CONFIG, Loaders, read_json
+from mt_core.errors import UsageError, WeightsError
+from mt_core.plugins.host import PluginHost
+from mt_core.weights import Loaders
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest
 from mt_train.checkpoint.store import find, verify
 from mt_train.plugins.hub import locate
 from mt_train.plugins.resolve import resolve
+from mt_train.plugins.weights_family import family_of
 
 if TYPE_CHECKING:
     from mt_core.nn import TrainModel
@@ -63,7 +64,7 @@ def open_source(
         if tokenizer:
             raise UsageError(f"{path} is a run; write it into a folder first (mt-convert {path} FOLDER)")
         return _of_run(path, host, family)
-    raw: dict[str, Any] = {"model": {"name": family or _family_of(path, host), "weights": str(path)}}
+    raw: dict[str, Any] = {"model": {"name": family or family_of(path, host), "weights": str(path)}}
     raw |= {"train": {"sequence_len": 2}, "tokenizer": dict(tokenizer or {})} | (
         {"objective": objective} if objective else {}
     )
@@ -92,73 +93,6 @@ def _writer(parts: Parts) -> WeightsFormat:
     if writer is None:
         raise UsageError(f"the family {family.name} writes no Hugging Face folder; it has no format with exported()")
     return writer
-
-
-def _family_of(path: Path, host: PluginHost) -> str:
-    """The one family that reads a folder. Raises ``WeightsError`` when there is none, ``UsageError`` when there are several."""
-    offers = [offer for offer in host.offers("model") if isinstance(offer.component, ModelFamily)]
-    readers = [offer for offer in offers if any(each.matches(path) for each in _formats(offer))]
-    if not readers:
-        known = ", ".join(f"{offer.component.name} ({_names(offer)})" for offer in offers) or "no family"
-        raise WeightsError(
-            f"{path} holds no weights in a format that is read here: installed are {known}. Give the folder that has"
-            " config.json or params.json beside the weights"
-        )
-    config = (path if path.is_dir() else path.parent) / CONFIG
-    fitting = (
-        [offer for offer in readers if _is_of(offer, config)] if config.is_file() else _valid_families(readers, path)
-    )
-    if not fitting and not read_json(config).get("architectures"):
-        fitting = [offer for offer in readers if _takes(offer, path)]  # by its model type, which has other words
-    if not fitting:
-        stated = ", ".join(map(str, _stated_architectures(config))) or "no architecture"
-        known = ", ".join(f"{name} ({offer.component.name})" for offer in offers for name in _architectures(offer))
-        raise WeightsError(
-            f"{config} describes {stated}; the installed families read {known or 'none'}. Install the plugin of its family"
-        )
-    if len(fitting) > 1:
-        names = " or ".join(offer.qualified_name for offer in fitting)
-        raise UsageError(f"several families read {path}; say which one with --model {names}")
-    return fitting[0].qualified_name
-
-
-def _formats(offer: Offer) -> tuple[WeightsFormat, ...]:
-    return offer.component.formats if isinstance(offer.component, ModelFamily) else ()
-
-
-def _names(offer: Offer) -> str:
-    return ", ".join(each.name for each in _formats(offer)) or "no format"
-
-
-def _architectures(offer: Offer) -> tuple[str, ...]:
-    return offer.component.architectures if isinstance(offer.component, ModelFamily) else ()
-
-
-def _stated_architectures(config: Path) -> list[Any]:
-    content = read_json(config)
-    given = content.get("architectures")
-    return given if isinstance(given, list) and given else [content.get("model_type")]
-
-
-def _is_of(offer: Offer, config: Path) -> bool:
-    """Return whether the family has an architecture of the config, or, where that names none, its model type."""
-    stated = {str(each).lower() for each in _stated_architectures(config)}
-    own = {name.lower() for name in _architectures(offer)}
-    return bool(stated & (own | {name.removesuffix("forcausallm") for name in own}))
-
-
-def _valid_families(offers: list[Offer], path: Path) -> list[Offer]:
-    """The families that take the values; all of them when none does, so that its own message is told."""
-
-    return [offer for offer in offers if _takes(offer, path)] or offers
-
-
-def _takes(offer: Offer, path: Path) -> bool:
-    try:
-        next(each for each in _formats(offer) if each.matches(path)).values(path)
-    except MtError:
-        return False
-    return True
 
 
 def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Loaders, dict[str, tuple[int, ...]]]:

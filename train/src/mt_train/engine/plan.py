@@ -10,7 +10,7 @@ from mt_core.config.base import ZERO, Layout
 from mt_core.errors import ConfigError, Fault
 from mt_core.evaluation import EvaluationComponent
 from mt_core.plugins.host import Offer
-from mt_train.config.run import RunConfig
+from mt_train.config.run import RunConfig, SlotRef
 from mt_train.engine import layout
 from mt_train.engine.layout_suggestion import suggest_layout
 
@@ -165,6 +165,7 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
     faults.extend(_wrong_batch(plan))
     layouts = plan.layouts
     faults.extend(fault for offer in offers for fault in _unsupported_faults(offer, plan, layouts))
+    faults.extend(fault for offer in offers for fault in _limit_faults(offer, config, layouts))
     return plan, list(dict.fromkeys(faults))
 
 
@@ -231,3 +232,14 @@ def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Itera
     if form == "gradient_transform" and plan.scales_loss:
         problem = f"{component.name} makes directions of gradients, which fp16 would have to scale."
         yield Fault(key="train.dtype", problem=problem, fix="Set --train.dtype bf16.")
+
+
+def _limit_faults(offer: Offer, config: RunConfig, layouts: Set[Layout]) -> Iterator[Fault]:
+    """Layouts that a component cannot do with its config, of which its tests cover more (``Component.limits``)."""
+    slot = getattr(config, offer.kind, None)
+    if offer.component.limits is None or not isinstance(slot, SlotRef):
+        return
+    for key, reason in offer.component.limits(slot.options).items():
+        if key in layouts:
+            problem = f"{offer.component.name} cannot do {key}: {reason}."
+            yield Fault(key="parallel", problem=problem, fix="Choose another layout.")

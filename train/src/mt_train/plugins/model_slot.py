@@ -12,6 +12,7 @@ from mt_core.kinds import CORE_KINDS
 from mt_train.config.run import ModelOptions, ModelRef
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.hub import locate
+from mt_train.plugins.weights_family import family_of, hint_of_family
 
 
 def locate_weights(draft: Draft) -> None:
@@ -23,6 +24,23 @@ def locate_weights(draft: Draft) -> None:
         draft.weights_path = locate(given)
     except MtError as error:
         draft.fault("model.weights", str(error))
+
+
+def name_family(draft: Draft) -> None:
+    """Take the family that the weights' own config names, where the run names none."""
+    path, given = draft.weights_path, draft.raw.get("model")
+    if path is None or not isinstance(given, dict) or given.get("name") is not None:
+        return
+    if not path.exists():
+        draft.fault("model.weights", f"{path} does not exist.", "Give a folder or file of weights.")
+        return
+    try:
+        given["name"] = family_of(path, draft.host)
+    except MtError as error:
+        hint = _is_run(path)
+        draft.fault("model.weights", f"{error}." if hint else str(error), hint)
+        return
+    draft.origins["model.name"] = str(path)
 
 
 def tokenizer_beside_weights(folder: Path | None) -> tuple[str, dict[str, Any]]:
@@ -96,17 +114,17 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
     reader = next((candidate for candidate in family.formats if candidate.matches(path)), None)
     if reader is None:
         formats = ", ".join(candidate.name for candidate in family.formats) or "none"
-        run = (
-            f" It is a run: `mt-convert {path} FOLDER` writes what can be read."
-            if (path / "run.yaml").is_file()
-            else ""
+        draft.fault(
+            "model.weights",
+            f"{path} is in no format that {family.name} reads.",
+            f"It reads: {formats}. {_is_run(path)}".strip(),
         )
-        draft.fault("model.weights", f"{path} is in no format that {family.name} reads.", f"It reads: {formats}.{run}")
         return None
     try:
         values = reader.values(path)
     except MtError as error:
-        draft.fault("model.weights", str(error))
+        hint = hint_of_family(path, draft.host, family)
+        draft.fault("model.weights", f"{error}." if hint else str(error), hint)
         return None
     draft.weights_format = reader
     _mark(draft, values, f"{reader.name} config of {path}")
@@ -123,6 +141,10 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
             )
             return None
     return values
+
+
+def _is_run(path: Path) -> str:
+    return f"It is a run: `mt-convert {path} FOLDER` writes what can be read." if (path / "run.yaml").is_file() else ""
 
 
 def _mark(draft: Draft, values: Mapping[str, Any], source: str) -> None:

@@ -28,7 +28,13 @@ from mt_train.kinds import KEYS
 from mt_train.plugins.adapter_slot import fill_adapter, find_merged, take_saved_options
 from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.draft import Draft, Origins
-from mt_train.plugins.model_slot import fill_model, fit_vocabulary, locate_weights, tokenizer_beside_weights
+from mt_train.plugins.model_slot import (
+    fill_model,
+    fit_vocabulary,
+    locate_weights,
+    name_family,
+    tokenizer_beside_weights,
+)
 from mt_train.plugins.parts import parts_of, uses_of
 from mt_train.plugins.saved_adapter import SavedAdapter
 
@@ -67,6 +73,7 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     _refuse_secrets(draft)
     _unknown_keys(draft)
     locate_weights(draft)
+    name_family(draft)
     take_saved_options(draft)
     _pick_components(draft)
     _apply_run_defaults(draft)
@@ -140,13 +147,7 @@ def _pick_components(draft: Draft) -> None:
             name, options = tokenizer_beside_weights(draft.weights_path)
             draft.raw[slot] = {**options, **given}
         if name is None:
-            installed = ", ".join(offer.component.name for offer in draft.host.offers(kind.name))
-            option = slot.replace("_", "-")
-            draft.fault(
-                slot,
-                "is required.",
-                f"Name an installed one, for instance --{option} NAME; installed: {installed or 'none'}.",
-            )
+            _refuse_unnamed(draft, kind)
             continue
         try:
             draft.offers[kind.name] = draft.host.get(kind.name, str(name))
@@ -164,6 +165,18 @@ def _pick_components(draft: Draft) -> None:
         size = str(draft.raw.get("model", {}).get("variant", ""))
         if adding := draft.host.adder(draft.offers["model"], size):
             draft.offers[adding.kind] = adding
+
+
+def _refuse_unnamed(draft: Draft, kind: Kind) -> None:
+    if any(fault.key == f"{kind.key}.weights" for fault in draft.faults):
+        return  # the model's family would follow from its weights, with which something is wrong
+    installed = ", ".join(offer.component.name for offer in draft.host.offers(kind.name))
+    option = kind.key.replace("_", "-")
+    draft.fault(
+        kind.key,
+        "is required.",
+        f"Name an installed one, for instance --{option} NAME; installed: {installed or 'none'}.",
+    )
 
 
 def _apply_run_defaults(draft: Draft) -> None:
@@ -374,6 +387,7 @@ def _cross_checks(draft: Draft) -> None:
                 draft.fault(
                     offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
                 )
+    _check_limits(draft)
     adapter, quantizer = draft.offers["adapter"].component, draft.offers["quantizer"].component
     if (
         quantizer.name != CORE_KINDS["quantizer"].default
@@ -382,3 +396,23 @@ def _cross_checks(draft: Draft) -> None:
     ):
         problem = f"{adapter.name} does not work on a quantized base"
         draft.fault("adapter", f"{problem}, and the quantizer is {quantizer.name}.", "Choose another adapter, or none.")
+
+
+def _check_limits(draft: Draft) -> None:
+    """Refuse what a chosen component cannot do with its config (``Component.limits``); layouts are the plan's."""
+    adapter, quantizer = draft.offers["adapter"].component.name, draft.offers["quantizer"].component.name
+    used = {
+        "packing": (draft.values["data"].batching == "packing", "data.batching", "padding"),
+        "compile": (draft.values["train"].compile, "train.compile", "false"),
+        "adapters": (adapter != CORE_KINDS["adapter"].default, "adapter", CORE_KINDS["adapter"].default),
+        "quantizer": (quantizer != CORE_KINDS["quantizer"].default, "quantizer", CORE_KINDS["quantizer"].default),
+    }
+    for kind, place, reference in [(CORE_KINDS["model"], "model", draft.values["model"]), *_chosen(draft)]:
+        component = draft.offers[place].component
+        if kind.slot != "one" or component.limits is None:
+            continue
+        for key, reason in component.limits(reference.options).items():
+            is_used, option, instead = used.get(key, (False, "", ""))
+            if is_used:
+                fix = f"Set --{option} {instead}."
+                draft.fault(option, f"{component.name} does not do this here: {reason}.", fix)

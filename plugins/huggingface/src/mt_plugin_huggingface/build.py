@@ -1,0 +1,84 @@
+"""Builds transformers' own model of a config, without values: they are read or drawn later, parameter by parameter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from mt_core import WeightsError
+
+from .attention import NAME, register
+from .config import HuggingFaceConfig
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_DROPOUT = re.compile(r"dropout|pdrop|drop_path|layerdrop|jitter_noise")
+
+
+def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
+    """The model on the default device and in the default dtype, its head tied where the config ties it.
+
+    Dropout is 0, whatever the config says: no other layout would draw the same.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers.initialization import no_init_weights
+
+    register()
+    content = config.content()
+    plain = {key: 0.0 for key, value in content.items() if _DROPOUT.search(key) and isinstance(value, float)}
+    try:
+        theirs = CONFIG_MAPPING[config.kind.name].from_dict({**content, **plain})
+        for key, value in theirs.to_dict().items():  # those that the file leaves out
+            if _DROPOUT.search(key) and isinstance(value, float):
+                setattr(theirs, key, 0.0)
+        with no_init_weights():
+            model = MODEL_FOR_CAUSAL_LM_MAPPING[type(theirs)](theirs)
+            model.tie_weights()
+    except (StrictDataclassError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        said = " ".join(str(error).split())
+        raise WeightsError(
+            f"transformers makes no {config.kind.name} of this config.json: {said}; correct it"
+        ) from error
+    for module in model.modules():
+        if hasattr(getattr(module, "config", None), "_attn_implementation"):
+            module.config._attn_implementation_internal = NAME
+    return model
+
+
+def true_buffers(config: HuggingFaceConfig) -> dict[str, Tensor]:
+    """Floating-point buffers that no file has, such as the wavelengths of rotary positions, in fp32 on the CPU, by name.
+
+    They are computed where the model is built. A build under ``zero.Init`` rounds them to the run's dtype, and so does a cast of the
+    model; without them a model is wrong, and does not say so.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"), _parameters_on_meta():
+            model = build_language_model(config)
+    finally:
+        torch.set_default_dtype(before)
+    saved = set(model.state_dict())
+    return {name: each for name, each in model.named_buffers() if each.is_floating_point() and name not in saved}
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
+        if parameter is None or parameter.is_meta:
+            return None
+        return nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+
+    hook = register_module_parameter_registration_hook(to_meta)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -1,0 +1,124 @@
+"""A model of transformers as a typed config: four numbers, and ``config.json`` whole. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from mt_core import ModelConfig
+
+from .types import ModelType, known_types, why_not
+
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+"""Rotary scalings that do not hang on the longest row of a batch, which is another one on each layout."""
+
+
+class HuggingFaceConfig(ModelConfig):
+    """``config`` is the content of a ``config.json``; the two numbers beside it win over what it says."""
+
+    config: dict[str, Any] = Field(description="content of config.json, as transformers writes it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_numbers(cls, raw: Any) -> Any:
+        """Take the numbers that are not given from ``config``."""
+        content = raw.get("config") if isinstance(raw, dict) else None
+        if not isinstance(content, dict) or why_not(content.get("model_type")) is not None:
+            return raw
+        kind = known_types()[content["model_type"]]
+        return {
+            "vocab_size": kind.value(content, "vocab_size"),
+            "max_seq_len": kind.value(content, "max_seq_len"),
+            **raw,
+        }
+
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> Self:
+        if fault := fault_of(self.config):
+            raise ValueError(fault)
+        return self
+
+    @property
+    def kind(self) -> ModelType:
+        """The model type."""
+        return known_types()[self.config["model_type"]]
+
+    @property
+    def n_layers(self) -> int:
+        """Return the number of blocks."""
+        return int(self.kind.value(self.config, "n_layers"))
+
+    @property
+    def n_heads(self) -> int:
+        """Return the number of query heads."""
+        return int(self.kind.value(self.config, "n_heads"))
+
+    def content(self) -> dict[str, Any]:
+        """``config.json`` with the numbers of this config."""
+        own = {self.kind.names["vocab_size"]: self.vocab_size, self.kind.names["max_seq_len"]: self.max_seq_len}
+        return {**self.config, **own, "architectures": [self.kind.architecture]}
+
+
+def fault_of(content: Mapping[str, Any]) -> str | None:
+    """Say why a ``config.json`` describes no model that is trained here, or ``None``."""
+    if content.get("auto_map"):
+        return "it has auto_map: the model is code of its own beside the weights, which is never executed; use a type of transformers"
+    if reason := why_not(content.get("model_type")):
+        return reason
+    kind = known_types()[content["model_type"]]
+    stated = content.get("architectures") or [kind.architecture]
+    if not isinstance(stated, list) or kind.architecture not in map(str, stated):
+        stated = stated if isinstance(stated, list) else [stated]
+        return f"it describes {', '.join(map(str, stated))}; of {kind.name} this family reads {kind.architecture}"
+    if content.get("quantization_config"):
+        return "it has quantization_config: weights in fewer bits are not read; take the weights they were made from"
+    wrong = [name for name in kind.names if not _is_count(kind.value(content, name))]
+    if wrong:
+        return f"{kind.names[wrong[0]]} is {kind.value(content, wrong[0])!r}, and must be a whole number above 0"
+    if unknown := sorted(rope_types(content) - {*ROPE_TYPES}):
+        return (
+            f"its rotary scaling {unknown[0]!r} hangs on the longest row of a batch; known are {', '.join(ROPE_TYPES)}"
+        )
+    return None
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 < value <= 2**31 - 1
+
+
+def rope_types(content: Mapping[str, Any]) -> set[str]:
+    """Return the names of all rotary scalings that a config has, those of single kinds of layers too."""
+    found = set()
+    for key in ("rope_scaling", "rope_parameters"):
+        given = content.get(key)
+        nested = [given, *given.values()] if isinstance(given, Mapping) else []
+        for each in nested:
+            if isinstance(each, Mapping) and (name := each.get("rope_type", each.get("type"))) is not None:
+                found.add(str(name))
+    return found
+
+
+def limits_of(config: HuggingFaceConfig) -> Mapping[str, str]:
+    """What the type of a config cannot do."""
+    return {**config.kind.limits, "compile": "the compiler does not follow a block into the code that calls it"}
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "config": {
+            "model_type": "mistral",
+            "vocab_size": 272,
+            "hidden_size": 64,
+            "intermediate_size": 176,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 512,
+            "sliding_window": None,
+            "tie_word_embeddings": False,
+        },
+    },
+}
+"""A size to try the family with; every other one comes with its weights."""

@@ -1,0 +1,161 @@
+"""The outside of a transformers model: what its own forward does before, between and after its blocks.
+
+A frame is a copy of the outer modules, not of their parameters, in which the blocks are stand-ins that write down how they are
+called. Running it on embedded tokens gives what reaches the first block and what each block is called with (rotary tables,
+positions, kinds of layers), all by the model's own code. No name of a type occurs here: paths come from ``ModelType``.
+
+Shapes: B rows, T tokens, N single tokens, D model width, V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from mt_core import UsageError
+from mt_core.nn import BlockContext
+
+from .attention import CacheOfModel
+from .types import ModelType
+
+
+@dataclass(frozen=True)
+class Call:
+    """How the model's forward calls one block."""
+
+    hidden_BTD: Tensor
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+class StandIn(nn.Module):
+    """Looks like a module of the model, and returns its input. ``calls`` gets how it was called."""
+
+    def __init__(self, real: nn.Module, calls: list[Call] | None = None) -> None:
+        super().__init__()
+        self.__dict__ |= {"real": real, "calls": calls}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["real"], name)
+
+    def forward(self, hidden_states: Tensor, *args: Any, **named: Any) -> Tensor:
+        calls: list[Call] | None = self.__dict__["calls"]
+        if calls is not None:
+            calls.append(Call(hidden_states, args, named))
+        return hidden_states
+
+
+class Plain(nn.Module):
+    """A module that is a layer of its own, by its own class: without the ``forward`` and the hooks of the layer.
+
+    Where another pipeline stage has its parameters, it gives zero.
+    """
+
+    def __init__(self, real: nn.Module) -> None:
+        super().__init__()
+        self.__dict__["real"] = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["real"], name)
+
+    def forward(self, *args: Any, **named: Any) -> Tensor:
+        real = self.__dict__["real"]
+        if next(real.parameters()).is_meta:
+            return torch.zeros(())
+        own: Any = type(real).__bases__[-1]  # before it became a layer
+        out: Tensor = own.forward(real, *args, **named)
+        return out
+
+
+class Frame:
+    """The outside of one model."""
+
+    def __init__(self, model: nn.Module, kind: ModelType) -> None:
+        self._calls: list[Call] = []
+        blocks = model.get_submodule(kind.blocks)
+        assert isinstance(blocks, nn.ModuleList), f"{kind.name}: {kind.blocks} is no list of blocks"
+        instead: dict[str, nn.Module] = {
+            kind.blocks: nn.ModuleList(StandIn(block, self._calls) for block in blocks),
+            kind.norm: StandIn(model.get_submodule(kind.norm)),
+        }
+        if kind.positions is not None:
+            instead[kind.positions] = Plain(model.get_submodule(kind.positions))
+        decoder, _, _ = kind.blocks.partition(".")
+        self._outside = _copy_with(model, instead).get_submodule(decoder)
+        accepted = inspect.signature(type(self._outside).forward).parameters
+        self._takes_positions = "position_ids" in accepted
+        self._given = Given(model.get_submodule(decoder))
+        head = Plain(model.get_submodule(kind.head))
+        self._language_model = _copy_with(model, {decoder: self._given, kind.head: head})
+
+    def run(self, hidden_BTD: Tensor, context: BlockContext) -> list[Call]:
+        """The decoder's forward on embedded tokens: how it calls each block. Raises ``UsageError`` for what is no list of layers."""
+        named: dict[str, Any] = {"inputs_embeds": hidden_BTD, "use_cache": context.cache is not None}
+        if context.cache is not None:
+            named["past_key_values"] = CacheOfModel(context.cache)
+        if self._takes_positions:
+            named["position_ids"] = context.positions_BT
+        self._calls.clear()
+        self._outside(**named)
+        calls = list(self._calls)
+        self._calls.clear()
+        if any(call.hidden_BTD is not calls[0].hidden_BTD for call in calls):
+            raise UsageError(
+                "this model does something to the hidden states between its blocks; it is no list of layers"
+            )
+        return calls
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """(N, D) -> (N, V): all that the language model does to hidden states, caps and scales of logits included."""
+        self._given.__dict__["hidden"] = hidden_ND[None]
+        try:
+            logits: Tensor = self._language_model(inputs_embeds=hidden_ND[None], use_cache=False).logits
+        finally:
+            self._given.__dict__["hidden"] = None
+        return logits[0]
+
+
+class Given(nn.Module):
+    """Stands for the decoder in front of a head, and returns the hidden states that it is given."""
+
+    def __init__(self, real: nn.Module) -> None:
+        super().__init__()
+        self.__dict__ |= {"real": real, "hidden": None}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.__dict__["real"], name)
+        has_blocks = isinstance(found, nn.Module) and any(isinstance(each, nn.ModuleList) for each in found.modules())
+        return self if has_blocks else found  # some language models call a part of their decoder
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        return _Output(last_hidden_state=self.__dict__["hidden"])
+
+
+class _Output(BaseModelOutputWithPast):  # type: ignore[misc]
+    """What a decoder returns; ``None`` for all that language models copy from it."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+
+def _copy_with(model: nn.Module, instead: dict[str, nn.Module]) -> nn.Module:
+    """A copy of the modules on the way to each path, with another module there; all others, and all parameters, are the model's."""
+    out = copy.copy(model)
+    out.__dict__["_modules"] = dict(model._modules)
+    deeper: dict[str, dict[str, nn.Module]] = {}
+    for path, module in instead.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            deeper.setdefault(name, {})[rest] = module
+        else:
+            out._modules[name] = module
+    for name, part in deeper.items():
+        out._modules[name] = _copy_with(getattr(model, name), part)
+    return out

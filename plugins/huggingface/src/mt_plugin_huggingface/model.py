@@ -1,0 +1,157 @@
+"""A causal language model of transformers as mt_core's list of layers, by the model's own code.
+
+Its modules and parameters keep their names. Blocks become layers by one more base class, whose ``forward`` takes a ``BlockContext``
+and calls the block as the model's own forward would; ``frame`` finds out how that is.
+
+Shapes: B rows, T tokens, N single tokens, D model width, V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Self, cast
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mt_core.nn import BlockContext, Layer, TrainModel
+
+from .attention import inside
+from .build import build_language_model, true_buffers
+from .config import HuggingFaceConfig
+from .frame import Call, Frame
+
+_SHARED = "mt_plugin_huggingface"
+"""Key of ``BlockContext.shared``: how each block of this forward is called."""
+
+
+class HuggingFaceModel(TrainModel):
+    """Embed, learned positions where there are some, blocks, norm, head."""
+
+    config: HuggingFaceConfig
+
+    def __init__(self, config: HuggingFaceConfig) -> None:
+        super().__init__()
+        self.config = config
+        model, kind = build_language_model(config), config.kind
+        self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
+        outside = Outside(config, model)
+        self.__dict__["_outside"] = outside
+        for number, block in enumerate(cast(nn.ModuleList, self.get_submodule(kind.blocks))):
+            _become(block, _Block, outside=outside, number=number)
+        if kind.positions is not None:
+            _become(self.get_submodule(kind.positions), _Positions, outside=outside)
+        if not kind.plain_head:
+            _become(self.get_submodule(kind.head), _Head, outside=outside)
+        linear = [name for name, each in self.get_submodule(kind.blocks).named_modules() if isinstance(each, nn.Linear)]
+        self.default_targets = tuple(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+
+    def layers(self) -> Sequence[Layer]:
+        """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions."""
+        kind = self.config.kind
+        blocks = cast(nn.ModuleList, self.get_submodule(kind.blocks))
+        paths = [kind.embed, *([kind.positions] if kind.positions else [])]
+        paths += [f"{kind.blocks}.{number}" for number in range(len(blocks))] + [kind.norm, kind.head]
+        return [Layer(path, self.get_submodule(path)) for path in paths]
+
+    def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
+        """As transformers begins this parameter, drawn from ``generator`` alone."""
+        path, _, own = name.rpartition(".")
+        module = copy.copy(self.get_submodule(path))
+        others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
+        module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
+        seed = int(torch.randint(2**62, (), generator=generator))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            self.__dict__["_outside"].model._init_weights(module)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.__dict__["_outside"].forget_buffers()  # a cast has rounded them
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class Outside:
+    """What the layers of a model share: the model as transformers knows it, its frame, and buffers with their true values.
+
+    The frame is made at the first forward, when adapters are in the model and its parameters are where they stay.
+    """
+
+    def __init__(self, config: HuggingFaceConfig, model: nn.Module) -> None:
+        self.config, self.model = config, model
+        self._frame: Frame | None = None
+        self._true: dict[str, Tensor] | None = None
+        self._restored: torch.device | None = None
+
+    def forget_buffers(self) -> None:
+        """See that they are put back before the next forward."""
+        self._restored = None
+
+    def frame(self, device: torch.device) -> Frame:
+        """The frame, with true buffers on this device."""
+        if self._restored != device:
+            self._restore_buffers(device)
+        if self._frame is None:
+            self._frame = Frame(self.model, self.config.kind)
+        return self._frame
+
+    def calls(self, context: BlockContext, hidden_BTD: Tensor) -> list[Call]:
+        """How each block of this forward is called. It does not hang on hidden states, and where no earlier layer has found out
+        (on a later pipeline stage) these are zeros."""
+        if _SHARED not in context.shared:
+            with torch.no_grad():
+                context.shared[_SHARED] = self.frame(hidden_BTD.device).run(torch.zeros_like(hidden_BTD), context)
+        return cast(list[Call], context.shared[_SHARED])
+
+    def begin(self, context: BlockContext, hidden_BTD: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D): what the model does to embedded tokens before its first block."""
+        calls = context.shared[_SHARED] = self.frame(hidden_BTD.device).run(hidden_BTD, context)
+        return calls[0].hidden_BTD
+
+    @torch.no_grad()
+    def _restore_buffers(self, device: torch.device) -> None:
+        if self._true is None:
+            self._true = true_buffers(self.config)
+        for name, value in self._true.items():
+            path, _, own = name.rpartition(".")
+            self.model.get_submodule(path)._buffers[own] = value.to(device, copy=True)
+        self._restored = device
+
+
+class _Block:
+    """A block of transformers as a layer."""
+
+    def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
+        outside, number = self.__dict__["_outside"], self.__dict__["_number"]
+        if number == 0 and outside.config.kind.positions is None:
+            hidden_BTD = outside.begin(context, hidden_BTD)
+        call = outside.calls(context, hidden_BTD)[number]
+        with inside(context):
+            out: Tensor = super().forward(hidden_BTD, *call.args, **call.named)  # type: ignore[misc]
+        return out
+
+
+class _Positions:
+    """Learned positions as a layer: what the model does before its first block."""
+
+    def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
+        hidden: Tensor = self.__dict__["_outside"].begin(context, hidden_BTD)
+        return hidden
+
+
+class _Head:
+    """A head that does more than multiply by its matrix."""
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        logits: Tensor = self.__dict__["_outside"].frame(hidden_ND.device).logits(hidden_ND)
+        return logits
+
+
+def _become(module: nn.Module, layer: type, **known: Any) -> None:
+    """Give a module a layer's ``forward`` before its own."""
+    module.__dict__ |= {f"_{key}": value for key, value in known.items()}
+    module.__class__ = type(type(module).__name__, (layer, type(module)), {})
+
+
+def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)

@@ -1,0 +1,83 @@
+"""The model types of transformers that this family trains, each as the probe has found it, and those that it refuses.
+
+``types.json`` is written by ``tests/huggingface/write_types.py``, which builds a small model of each type and looks; it is all that is
+known of a type before transformers is imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from mt_core import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelType:
+    """One model type. Paths are those of modules in its language model.
+
+    ``names`` are keys of ``config.json`` by ours, ``defaults`` what transformers takes where a key is left out. ``positions`` is the
+    module of learned positions, a layer of its own; ``plain_head`` says that logits are the head's matrix times the hidden states
+    and nothing else. ``limits`` are what the family declares (``mt_core.Component.limits``).
+    """
+
+    name: str
+    architecture: str
+    names: Mapping[str, str]
+    defaults: Mapping[str, int]
+    embed: str
+    blocks: str
+    norm: str
+    head: str
+    plain_head: bool
+    positions: str | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+    def value(self, content: Mapping[str, Any], name: str) -> Any:
+        """Return the number that a ``config.json`` gives for one of ``names``, under the type's own key or the usual one."""
+        for key in (self.names[name], USUAL[name]):
+            if content.get(key) is not None:
+                return content[key]
+        return self.defaults[name]
+
+
+USUAL: Mapping[str, str] = {
+    "vocab_size": "vocab_size",
+    "max_seq_len": "max_position_embeddings",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+}
+"""Our names → the keys that most types have."""
+
+
+@cache
+def known_types() -> Mapping[str, ModelType]:
+    """Name → what is known of each type that is trained here."""
+    return {name: ModelType(name=name, **entry) for name, entry in _table()["types"].items()}
+
+
+@cache
+def refused_types() -> Mapping[str, str]:
+    """Name → why a type is not trained here, for types that were looked at."""
+    return dict(_table()["refused"])
+
+
+def why_not(name: object) -> str | None:
+    """Say why a model type is not trained here; ``None`` where it is."""
+    if not isinstance(name, str):
+        return f"config.json has no model_type that is a word, but {name!r}; fetch it again"
+    if name in known_types():
+        return None
+    if name in refused_types():
+        return f"the model type {name!r} is not trained here: {refused_types()[name]}"
+    hint = did_you_mean(str(name), list(known_types()))
+    return f"the model type {name!r} is unknown here. {hint}Trained are {', '.join(sorted(known_types()))}"
+
+
+def _table() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(files(__package__).joinpath("types.json").read_text("utf-8"))
+    return content

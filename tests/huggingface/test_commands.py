@@ -1,0 +1,78 @@
+"""A folder of any type through the commands, as its user runs them: nobody names a family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.huggingface import tiny_models
+from transformers import AutoModelForCausalLM
+
+from mt_core.nn import Batch
+from mt_tools.cli.convert import main as convert
+from mt_tools.cli.export import main as export
+from mt_tools.cli.generate import main as generate
+from mt_train.api import load_run
+from mt_train.cli.train import main as run
+
+SMALL = ["--train.sequence-len", "48", "--train.micro-batch-size", "2", "--data.read-rows", "4", "--data.eval", "none"]
+STEPS = ["--train.steps", "2"]
+
+
+@pytest.fixture(scope="module", params=["glm4", "gpt_neox", "granite", "mistral"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / request.param
+    tiny_models.model(request.param).save_pretrained(path)
+    return path
+
+
+def logits_of(folder: Path, ids: torch.Tensor) -> torch.Tensor:
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        logits: torch.Tensor = model(ids, use_cache=False).logits
+    return logits
+
+
+def logits_of_run(path: Path, ids: torch.Tensor) -> torch.Tensor:
+    model = load_run(path).model
+    zeros = torch.zeros_like(ids)
+    with torch.no_grad():
+        hidden = model(Batch(ids, zeros, torch.arange(ids.shape[1]).expand(ids.shape), zeros).with_index())
+        logits: torch.Tensor = model.head(hidden.flatten(0, 1)).unflatten(0, ids.shape)
+    return logits
+
+
+@pytest.mark.parametrize("adapter", ["full", "lora"])
+def test_it_is_trained_talks_and_is_opened_by_transformers(
+    folder: Path, adapter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "run", tmp_path / "out"
+    assert run(["--model.weights", str(folder), "--adapter", adapter, *SMALL, *STEPS, "--output", str(path)]) == 0
+    capsys.readouterr()
+    assert generate(["--run", str(path), "--prompt", "The if", "--greedy", "--max-new-tokens", "8"]) == 0
+    assert capsys.readouterr().out
+    if adapter == "full":
+        assert convert([str(path), str(out)]) == 0
+    else:
+        assert export(["--run", str(path), "--merge", "--output", str(out)]) == 0
+    ids = torch.randint(3, 250, (2, 20), generator=torch.Generator().manual_seed(0))
+    ours, theirs = logits_of_run(path, ids), logits_of(out, ids)
+    assert (ours - theirs).norm() / theirs.norm() < 1e-5
+    assert (theirs - logits_of(folder, ids)).norm() / theirs.norm() > 1e-4, "nothing was trained"
+
+
+def test_a_folder_talks_without_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--model",
+        "huggingface",
+        "--weights",
+        str(folder),
+        "--prompt",
+        "The if",
+        "--greedy",
+        "--max-new-tokens",
+        "8",
+    ]
+    assert generate(words) == 0
+    assert capsys.readouterr().out

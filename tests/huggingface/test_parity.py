@@ -1,0 +1,157 @@
+"""Each type computes what transformers' own model does: whole, layer by layer, packed, with a cache, read from a folder and written.
+
+float32, small and random, norms away from 1, windows and caps shorter and lower than what is there.
+
+Shapes: B rows, T tokens, V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.huggingface import tiny_models
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from mt_core.nn import Batch, BlockContext, KVCache
+from mt_plugin_huggingface.config import HuggingFaceConfig
+from mt_plugin_huggingface.model import HuggingFaceModel
+from mt_plugin_huggingface.types import known_types
+from mt_plugin_huggingface.weights import HUGGINGFACE, exported
+from mt_tools import save_folder
+
+TYPES = sorted(known_types())
+TOLERANCE = 1e-5
+
+
+def distance(ours: Tensor, theirs: Tensor) -> float:
+    """Relative to the length of what is expected."""
+    return float((ours - theirs).norm() / theirs.norm().clamp(min=1e-12))
+
+
+def rows_of(ids_BT: Tensor, lengths: tuple[int, ...] | None = None) -> Batch:
+    """Rows of documents with these lengths."""
+    lengths = lengths or (ids_BT.shape[1],)
+    positions = torch.cat([torch.arange(length) for length in lengths]).expand(ids_BT.shape)
+    documents = torch.cat([torch.full((length,), number) for number, length in enumerate(lengths)])
+    return Batch(ids_BT, torch.zeros_like(ids_BT), positions, documents.expand(ids_BT.shape)).with_index()
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[HuggingFaceModel, PreTrainedModel, Path]:
+    """Ours, read from the folder that theirs was saved to."""
+    theirs = tiny_models.model(request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    theirs.save_pretrained(folder)
+    config = HuggingFaceConfig(**HUGGINGFACE.values(folder))
+    ours = HuggingFaceModel(config)
+    loaders = HUGGINGFACE.tensors(folder, config)
+    assert loaders.keys() == {name for name, _ in ours.named_parameters()}
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            parameter.copy_(loaders[name]())
+    return ours, theirs, folder
+
+
+def ids_of(rows: int, length: int) -> Tensor:
+    return torch.randint(3, tiny_models.VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(7))
+
+
+def logits_of(model: HuggingFaceModel, batch: Batch, cache: KVCache | None = None) -> Tensor:
+    hidden = model(batch, cache)
+    logits: Tensor = model.head(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
+    return logits
+
+
+def test_logits_and_gradients_equal_transformers(pair: tuple[HuggingFaceModel, PreTrainedModel, Path]) -> None:
+    ours, theirs, _ = pair
+    ids = ids_of(2, 24)
+    logits, expected = logits_of(ours, rows_of(ids)), theirs(ids, use_cache=False).logits
+    assert distance(logits, expected) < TOLERANCE
+    weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
+    (logits * weight).sum().backward()
+    (expected * weight).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    largest = max(float(each.norm()) for each in gradients.values() if each is not None)
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None, name
+        apart = float((parameter.grad - gradients[name]).norm()) / max(float(gradients[name].norm()), 1e-3 * largest)
+        assert apart < TOLERANCE, (name, apart)
+    ours.zero_grad()
+    theirs.zero_grad()
+
+
+@torch.no_grad()
+def test_layers_that_know_nothing_of_each_other_are_the_model(
+    pair: tuple[HuggingFaceModel, PreTrainedModel, Path],
+) -> None:
+    """As if each block stood on a pipeline stage of its own, whose context no other layer has filled."""
+    ours, theirs, _ = pair
+    ids = ids_of(2, 24)
+    batch = rows_of(ids)
+    embed, *blocks, norm, head = (layer.module for layer in ours.layers())
+    hidden = embed(ids)
+    for block in blocks:
+        fresh = BlockContext(
+            positions_BT=batch.positions,
+            document_ids_BT=batch.document_ids,
+            attention=ours.attention,
+            document_lengths=batch.document_lengths,
+        )
+        hidden = block(hidden, fresh)
+    logits = head(norm(hidden).flatten(0, 1)).unflatten(0, ids.shape)
+    assert distance(logits, theirs(ids, use_cache=False).logits) < TOLERANCE
+
+
+@torch.no_grad()
+def test_documents_in_one_row_are_what_each_is_alone(pair: tuple[HuggingFaceModel, PreTrainedModel, Path]) -> None:
+    ours, theirs, _ = pair
+    ids = ids_of(1, 26)
+    packed = logits_of(ours, rows_of(ids, (10, 16)))
+    alone = torch.cat([theirs(ids[:, :10], use_cache=False).logits, theirs(ids[:, 10:], use_cache=False).logits], 1)
+    assert distance(packed, alone) < TOLERANCE
+
+
+@torch.no_grad()
+def test_tokens_one_by_one_with_a_cache_are_the_whole_text(
+    pair: tuple[HuggingFaceModel, PreTrainedModel, Path],
+) -> None:
+    ours, theirs, _ = pair
+    ids, cache = ids_of(2, 20), KVCache()
+    pieces = []
+    for start, end in ((0, 9), *((at, at + 1) for at in range(9, 20))):
+        new = ids[:, start:end]
+        zeros, positions = torch.zeros_like(new), torch.arange(start, end).expand(new.shape)
+        pieces.append(logits_of(ours, Batch(new, zeros, positions, zeros), cache))
+    assert distance(torch.cat(pieces, 1), theirs(ids, use_cache=False).logits) < TOLERANCE
+
+
+@torch.no_grad()
+def test_a_written_folder_is_opened_by_transformers_bit_for_bit(
+    pair: tuple[HuggingFaceModel, PreTrainedModel, Path], tmp_path: Path
+) -> None:
+    ours, theirs, folder = pair
+    save_folder(tmp_path / "out", HUGGINGFACE.tensors(folder, ours.config), exported(ours.config))
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
+    state = again.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in theirs.state_dict().items())
+    ids = ids_of(2, 24)
+    assert torch.equal(again(ids, use_cache=False).logits, theirs.eval()(ids, use_cache=False).logits)
+    theirs.train()
+
+
+def test_a_cast_leaves_buffers_as_transformers_computes_them(
+    pair: tuple[HuggingFaceModel, PreTrainedModel, Path],
+) -> None:
+    ours, theirs, _ = pair
+    model = HuggingFaceModel(ours.config).bfloat16()
+    with torch.no_grad():
+        model(rows_of(ids_of(1, 8)))
+    true = {name: each for name, each in theirs.named_buffers() if each.is_floating_point()}
+    found = dict(model.named_buffers())
+    for name, value in true.items():
+        assert torch.equal(found[name], value), name

@@ -1,0 +1,176 @@
+"""What is not trained is refused by name, with its reason, before torch is loaded where its files say it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+from tests.huggingface import tiny_models
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from mt_core.errors import ConfigError, WeightsError
+from mt_core.plugins.host import PluginHost
+from mt_plugin_huggingface.config import HuggingFaceConfig
+from mt_plugin_huggingface.types import known_types, refused_types
+from mt_plugin_huggingface.weights import HUGGINGFACE
+from mt_train.cli.train import main as train
+from mt_train.plugins.resolve import resolve
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "mistral"
+    tiny_models.model("mistral").save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def folder(mistral: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(mistral, tmp_path / "mistral"))
+
+
+def config(**changed: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+
+    return change
+
+
+def index(file: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        where = dict.fromkeys(load_file(folder / WEIGHTS), file)
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+
+    return change
+
+
+def tensors(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def do(folder: Path) -> None:
+        found = load_file(folder / WEIGHTS)
+        change(found)
+        save_file(found, folder / WEIGHTS)
+
+    return do
+
+
+def broken(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def cut(folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-8])
+
+
+NORM = "model.norm.weight"
+ON_PAPER: dict[str, tuple[Callable[[Path], None], str]] = {
+    "code of its own": (config(auto_map={"AutoModelForCausalLM": "x.Y"}), "it has auto_map: .* never executed"),
+    "unknown": (config(model_type="sprout"), "the model type 'sprout' is unknown here"),
+    "no type": (config(model_type=None), "no model_type that is a word, but None"),
+    "a list of types": (config(model_type=["mistral"]), "no model_type that is a word"),
+    "a number for a class": (config(architectures=3), "it describes 3"),
+    "mixture": (config(model_type="mixtral"), "'mixtral' is not trained here: it is a mixture of experts"),
+    "state": (config(model_type="mamba"), "'mamba' is not trained here: its layers carry a state"),
+    "another head": (config(architectures=["MistralForSequenceClassification"]), "reads MistralForCausalLM"),
+    "fewer bits": (config(quantization_config={"quant_method": "gptq"}), "weights in fewer bits are not read"),
+    "long rows": (config(rope_parameters={"rope_type": "longrope"}), "'longrope' hangs on the longest row"),
+    "dynamic": (config(rope_parameters=None, rope_scaling={"type": "dynamic", "factor": 2.0}), "'dynamic' hangs on"),
+    "no layers": (config(num_hidden_layers=0), "num_hidden_layers is 0, and must be a whole number above 0"),
+    "half a head": (config(num_attention_heads=1.5), "num_attention_heads is 1.5"),
+    "outside": (index("../model.safetensors"), "is outside the folder"),
+    "no file": (index("none.safetensors"), "is missing or no regular file"),
+    "cut": (cut, "it is cut short or damaged"),
+    "broken": (broken, "missing or damaged"),
+}
+
+
+@pytest.mark.parametrize("case", ON_PAPER)
+def test_a_folder_that_is_not_read_says_why(folder: Path, case: str) -> None:
+    change, says = ON_PAPER[case]
+    change(folder)
+    with pytest.raises(WeightsError, match=says):
+        HUGGINGFACE.values(folder)
+    with pytest.raises(ConfigError, match=says):
+        resolve({"model": {"name": "huggingface", "weights": str(folder)}}, PluginHost.discover())
+
+
+IN_TENSORS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "missing": (lambda found: found.pop(NORM), f"missing in the weights \\(1\\): {NORM}"),
+    "left over": (lambda found: found.update(other=found[NORM].clone()), "left over in the weights \\(1\\)"),
+    "another shape": (lambda found: found.update({NORM: found[NORM][:3].clone()}), "another shape"),
+    "twice": (lambda found: found.update({"norm.weight": found[NORM].clone()}), f"two tensors for {NORM}"),
+}
+
+
+@pytest.mark.parametrize("case", IN_TENSORS)
+def test_tensors_that_do_not_fit_are_listed(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import re
+
+    change, says = IN_TENSORS[case]
+    tensors(change)(folder)
+    words = [
+        "--model.weights",
+        str(folder),
+        "--train.steps",
+        "1",
+        "--train.sequence-len",
+        "48",
+        "--data.read-rows",
+        "4",
+    ]
+    assert train([*words, "--data.eval", "none", "--output", "none"]) == 1
+    assert re.search(says, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("changed", [{"hidden_size": "wide"}, {"hidden_act": "none"}])
+def test_a_config_of_which_transformers_makes_no_model_is_one_message(folder: Path, changed: dict[str, Any]) -> None:
+    config(**changed)(folder)
+    found = HuggingFaceConfig(**HUGGINGFACE.values(folder))
+    with pytest.raises(WeightsError, match="transformers makes no mistral of this"):
+        HUGGINGFACE.tensors(folder, found)
+
+
+@pytest.mark.parametrize("slot", [{"adapter": "lora"}, {"quantizer": "nf4", "adapter": "lora"}])
+def test_what_a_type_cannot_do_is_refused_on_paper(slot: dict[str, Any]) -> None:
+    raw = {"model": {"name": "huggingface", "config": tiny_models.content("gpt2")}, "train": {"sequence_len": 48}}
+    resolve(raw, PluginHost.discover())
+    with pytest.raises(
+        ConfigError, match=r"does not do this here: its projections are stored transposed \(Conv1D\)"
+    ) as caught:
+        resolve({**raw, **slot}, PluginHost.discover())
+    assert len(caught.value.faults) == len(slot)
+
+
+def test_what_the_family_cannot_do_is_refused_on_paper() -> None:
+    with pytest.raises(
+        ConfigError, match=r"train\.compile: huggingface does not do this here: .* Set --train\.compile false\."
+    ):
+        resolve({"model": "huggingface", "train": {"compile": True}}, PluginHost.discover())
+
+
+def test_every_causal_type_of_transformers_is_trained_or_refused_with_a_reason() -> None:
+    looked_at = known_types().keys() | refused_types().keys()
+    assert not MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() - looked_at
+    assert not known_types().keys() & refused_types().keys()
+    assert all(len(reason) > 10 for reason in refused_types().values())
+
+
+def test_a_folder_is_read_and_refused_without_torch_and_transformers(folder: Path) -> None:
+    code = f"""
+import sys
+from mt_core.plugins.host import PluginHost
+from mt_train.plugins.resolve import resolve
+raw = {{"model": {{"weights": {str(folder)!r}}}, "train": {{"sequence_len": 48}}}}
+assert resolve(raw, PluginHost.discover()).config.model.name == "huggingface"
+assert not {{"torch", "transformers"}} & set(sys.modules), "imported"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,84 @@
+"""Small random models of any type of transformers, with values that no default is: a value that is lost on the way shows.
+
+``content(kind)`` is a ``config.json``; ``model(kind)`` transformers' own model of it, with eager attention, norms away from 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+
+VOCABULARY, LAYERS, LONGEST = 272, 3, 96
+SMALL: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim"), 32),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), LAYERS),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "dff", "ffn_hidden_size"), 48),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"), LONGEST),
+    **dict.fromkeys(("sliding_window", "local_attention"), 6),
+    "pad_token_id": None,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "initializer_range": 0.15,
+}
+"""Values by key, where a type has it. The window is shorter than the rows."""
+
+EXTRA: dict[str, dict[str, Any]] = {
+    "cohere": {"logit_scale": 0.3},
+    "cohere2": {"logit_scale": 0.3},
+    "gemma2": {"query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, "attn_logit_softcapping": 4.0},
+    "granite": {
+        "logits_scaling": 3.0,
+        "embedding_multiplier": 2.0,
+        "residual_multiplier": 0.5,
+        "attention_multiplier": 0.2,
+    },
+    "ministral": {"head_dim": 8},
+    "mistral": {"sliding_window": 6},
+    "phi3": {"sliding_window": 6},
+    "qwen2": {"use_sliding_window": True, "max_window_layers": 1},
+    "qwen3": {"use_sliding_window": True, "max_window_layers": 1},
+    "olmo": {"clip_qkv": 1.5},
+    "gpt_neox": {"rotary_pct": 0.5, "use_parallel_residual": True},
+    "smollm3": {"no_rope_layer_interval": 2},
+    "hunyuan_v1_dense": {"head_dim": 8},
+    "nemotron": {"num_key_value_heads": 2, "head_dim": 8},
+    "vaultgemma": {"query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, "attn_logit_softcapping": 4.0},
+}
+"""Type → values of its own: what scales, caps and limits."""
+
+
+def config_of(kind: str) -> Any:
+    """A config of this type."""
+    cls = CONFIG_MAPPING[kind]
+    given = cls().to_dict()
+    named = {key: value for key, value in SMALL.items() if key in given and (given[key] is not None or value is None)}
+    types = given.get("layer_types")
+    if isinstance(types, list | tuple) and types:
+        kinds = list(dict.fromkeys(types))
+        named["layer_types"] = (kinds * LAYERS)[:LAYERS]
+    named |= {key: 0.0 for key, value in given.items() if "drop" in key and isinstance(value, float)}
+    return cls(**{**named, **EXTRA.get(kind, {})})
+
+
+def content(kind: str, **changes: Any) -> dict[str, Any]:
+    """A ``config.json``."""
+    config = config_of(kind)
+    written: dict[str, Any] = config.to_diff_dict()
+    return {**written, "model_type": kind, **changes}
+
+
+def model(kind: str, seed: int = 0) -> PreTrainedModel:
+    """Transformers' own, with eager attention, every vector away from its first value."""
+    torch.manual_seed(seed)
+    built = AutoModelForCausalLM.from_config(config_of(kind), attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in built.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return built.float()

@@ -1,0 +1,192 @@
+"""``python tests/huggingface/write_types.py`` writes ``types.json`` of the huggingface plugin: what it knows of each model type.
+
+A small model of each type is built with transformers and run once; where its layers are, what stands before and behind the blocks
+and what its keys are called is read off it. That the family then computes what transformers does is for the tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import CONFIG_MAPPING
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tiny_models
+
+TABLE = Path(__file__).parents[2] / "plugins/huggingface/src/mt_plugin_huggingface/types.json"
+
+NAMES = {
+    "vocab_size": ("vocab_size",),
+    "max_seq_len": ("max_position_embeddings", "n_positions", "max_seq_len"),
+    "n_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "n_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+}
+
+TRAINED = (
+    "arcee biogpt bitnet cohere cohere2 cwm diffllama ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt-sw3 gpt2 gpt_bigcode"
+    " gpt_neox granite helium hunyuan_v1_dense hyperclovax internlm3 iquestcoder jais2 llama ministral ministral3 mistral"
+    " nemotron olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2 vaultgemma"
+)
+"""Types to try: dense, attention through transformers' interface, no state beside keys and values."""
+
+REFUSED = {
+    "it is a mixture of experts, which adapters, quantizers and its balance would miss": "afmoe axk1 beam cohere2_moe dbrx deepseek_v2"
+    " deepseek_v3 dots1 ernie4_5_moe exaone_moe flex_olmo flint glm4_moe glm4_moe_lite gpt_oss granitemoe granitemoe_swa"
+    " granitemoeshared hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna llama4 llama4_text longcat_flash mellum mimo_v2_flash minimax_m2"
+    " minimax_m3_vl_text mixtral olmoe phimoe qwen2_moe qwen3_moe solar_open",
+    "its attention has sinks, which no attention here has": "granite_swa",
+    "its values are narrower than its keys, which no attention here has": "minicpm3 youtu",
+    "it saves numbers that are no parameters": "apertus gemma4_unified_text",
+    "its head has parameters that no layer here has": "modernbert-decoder",
+    "its layers carry a state through the row, so that documents in a row would see each other": "bamba falcon_h1 falcon_mamba"
+    " granitemoehybrid jamba kimi_linear lfm2 lfm2_moe lfm3 mamba mamba2 minimax nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe"
+    " qwen3_5_moe_text qwen3_5_text qwen3_next recurrent_gemma rwkv xlstm",
+    "its attention is its own, which knows of no documents in a row": "bailing_hybrid bloom codegen cpmant deepseek_v4 doge falcon"
+    " gpt_neo gpt_neox_japanese gptj inkling2_text inkling_text mpt openai-gpt xglm",
+    "its attention is sparse, by an index over all pairs of tokens": "axk2 deepseek_v32 dots3_note dots3_note_text glm_moe_dsa hy_v4",
+    "it scales the embedded tokens in place, which a block that is computed again would do twice": "ctrl",
+    "its norm stands before its blocks and behind them": "nanochat",
+    "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
+    "nobody has tried it here": "blt cohere_compass_text qwen4_exp qwen4_exp_text",
+    "it reads images or sound, or is one half of another model": "aria_text emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4 gemma4_unified"
+    " gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal mistral3"
+    " bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
+    "it is an encoder that was made to decode": "bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert"
+    " rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet xmod reformer",
+}
+"""Reason → types. What was found out about each: see the plugin's README."""
+
+
+def entry(kind: str) -> dict[str, Any]:
+    """What the plugin has to know of a type. Raises ``ValueError`` with the reason where it cannot be trained."""
+    model = tiny_models.model(kind)
+    config = model.config
+    names = {ours: _key(config, keys) for ours, keys in NAMES.items()}
+    plain = CONFIG_MAPPING[kind]()
+    if set(model.state_dict()) - set(dict(model.named_parameters(remove_duplicate=False))):
+        raise ValueError("it saves numbers that are no parameters")
+    if any(isinstance(each, WeightConverter) for each in get_model_conversion_mapping(model, add_legacy=False)):
+        raise ValueError("its files have other tensors than the model")
+    paths = {id(module): path for path, module in model.named_modules()}
+    embed, head = paths[id(model.get_input_embeddings())], paths[id(model.get_output_embeddings())]
+    blocks = blocks_of(model)
+    norm = _norm(model, paths, blocks)
+    inside = (f"{embed}.", f"{blocks}.", f"{norm}.", f"{head}.")
+    outside = {name.rpartition(".")[0] for name, _ in model.named_parameters() if not name.startswith(inside)}
+    if len(outside) > 1:
+        raise ValueError(f"{', '.join(sorted(outside))} belong to no layer")
+    found: dict[str, Any] = {
+        "architecture": type(model).__name__,
+        "names": names,
+        "defaults": {ours: getattr(plain, key) for ours, key in names.items()},
+        "embed": embed,
+        "blocks": blocks,
+        "norm": norm,
+        "head": head,
+        "plain_head": is_plain(model, head),
+    }
+    if outside:
+        found["positions"] = outside.pop()
+    if any(type(each).__name__ == "Conv1D" for each in model.modules()):
+        reason = "its projections are stored transposed (Conv1D), and are no linear layers here"
+        found["limits"] = {"adapters": reason, "quantizer": reason}
+    return found
+
+
+def _key(config: Any, names: tuple[str, ...]) -> str:
+    written = config.to_dict()
+    found = next((name for name in names if name in written), None)
+    if found is None:
+        raise ValueError(f"its config has none of {', '.join(names)}")
+    return found
+
+
+def blocks_of(model: nn.Module) -> str:
+    """Path of the longest list of what transformers does not split."""
+    unsplit = set(getattr(model, "_no_split_modules", None) or ())
+    lists = [(path, each) for path, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each)]
+
+    def score(found: tuple[str, nn.ModuleList]) -> tuple[bool, bool, int]:
+        kinds = {type(each).__name__ for each in found[1]}
+        return bool(kinds & unsplit), bool(re.search(r"(^|\.)(layers|h|blocks)$", found[0])), len(found[1])
+
+    return max(lists, key=score)[0]
+
+
+def _norm(model: nn.Module, paths: dict[int, str], blocks: str) -> str:
+    """Path of the module behind the last block, which takes what that gives and gives what the decoder does."""
+    decoder, last = (
+        model.get_submodule(blocks.partition(".")[0]),
+        model.get_submodule(f"{blocks}.{tiny_models.LAYERS - 1}"),
+    )
+    outputs: dict[str, tuple[Tensor, Tensor]] = {}
+    given: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
+            outputs[paths[id(module)]] = (inputs[0], output)
+
+    hooks = [each.register_forward_hook(keep) for each in model.modules()]
+    hooks.append(last.register_forward_hook(lambda module, inputs, output: given.append(output)))
+    with torch.no_grad():
+        result = decoder(input_ids=torch.randint(3, 90, (1, 8)), use_cache=False).last_hidden_state
+    for hook in hooks:
+        hook.remove()
+    if not isinstance(given[0], Tensor):
+        raise ValueError("its blocks return more than hidden states")
+    found = [
+        path for path, (before, after) in outputs.items() if _is_same(before, given[0]) and _is_same(after, result)
+    ]
+    if len(found) != 1:
+        raise ValueError(f"behind its blocks stands no norm alone: {found}")
+    return found[0]
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """GPT-2 makes a view of what its norm gives."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape
+
+
+def is_plain(model: nn.Module, head: str) -> bool:
+    """Return whether the language model's forward does nothing to logits but call the head."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(type(model).forward))))
+    targets = [
+        (each, node) for node in ast.walk(tree) for each in getattr(node, "targets", [getattr(node, "target", None)])
+    ]
+    assigned = [node for each, node in targets if isinstance(each, ast.Name) and each.id == "logits"]
+    call = re.compile(rf"logits = self\.{head}\(hidden_states\)(\.contiguous\(\))?")
+    return len(assigned) == 1 and call.fullmatch(ast.unparse(assigned[0])) is not None
+
+
+def main() -> None:
+    """Write the table."""
+    types, refused = {}, {kind: reason for reason, kinds in REFUSED.items() for kind in kinds.split()}
+    for kind in TRAINED.split():
+        try:
+            types[kind] = entry(kind)
+        except ValueError as error:
+            refused[kind] = str(error)
+            print(f"{kind}: {error}")
+    missing = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - set(types) - set(refused)
+    print("not looked at:", sorted(missing))
+    content = {"transformers": transformers.__version__, "types": types, "refused": dict(sorted(refused.items()))}
+    TABLE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(types)} types, {len(refused)} refused")
+
+
+if __name__ == "__main__":
+    main()
