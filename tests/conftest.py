@@ -134,7 +134,8 @@ LONG = (
     *(
         f"{PAGES}::test_a_page_can_be_followed[docs/{page}.md]"
         for page in (
-            *("adapters", "add_a_model", "callbacks", "devices", "memory", "scale_out", "search", "tutorial"),
+            *("adapters", "add_a_model", "callbacks", "devices", "memory", "rewards", "scale_out", "search"),
+            "tutorial",
             "write/evaluation",
         )
     ),
@@ -181,11 +182,17 @@ LONG = (
     "train/planning/test_memory.py",
     "train/engine/test_layout_suggestion.py::test_every_layout_of_the_grid",
     "adapters/test_layouts.py",
+    "adapters/test_views.py",
     "alignment/test_layouts.py",
     "alignment/test_kin_layouts.py",
+    "alignment/test_online_layouts.py",
+    "alignment/test_ppo_layouts.py",
     "optim/test_layouts.py",
     "quantizers/test_layouts.py",
     "callbacks/test_averaging.py",
+    "callbacks/test_resume.py",
+    "callbacks/test_spikes.py",
+    "tools/convert/test_export_classics.py",
     "search/test_process.py",
     "faults/test_processes.py",
     "docs/test_site.py",

@@ -26,8 +26,7 @@ KIN: dict[str, dict[str, Any]] = {
     },
 }
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "zero2": {"stage": 2, "micro": 2},
-    "zero3": {"stage": 3},
+    "zero3": {"stage": 3, "micro": 2},
     "pipeline": {"stage": 1, "pipeline": 2, "micro": 2},
     "sequence": {"stage": 1, "sequence": 2},
 }
