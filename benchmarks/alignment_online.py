@@ -133,7 +133,7 @@ def run_ours(folder: Path, form: str, objective: str, lora: bool) -> dict[str, A
     timer = Timer()
     timer.watch("mt_train.assemble.policy", "LivePolicy.generate")
     timer.watch("mt_train.assemble.policy", "LivePolicy.measure")
-    timer.watch(f"mt_plugin_alignment.objectives.{objective}", "score_answers")
+    timer.watch("mt_plugin_alignment.objectives.answers", "score_answers")
     timer.watch("mt_train.engine.engine", "Engine.train_step")
     output = folder / f"run-{time.time_ns()}"
     raw = our_online_config(folder, form, objective, lora=lora)
