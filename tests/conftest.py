@@ -175,7 +175,7 @@ LONG = (
     "huggingface/test_layouts.py::test_two_processes_equal_one",
     "integration/test_hello_adapter_wheel.py::test_it_passes_the_kit_as_its_author_runs_it",
     "integration/test_scale_out.py::test_the_slurm_script_trains",
-    "integration/test_users_console.py::test_a_run_goes_on_over_its_own_files",
+    "integration/test_users_console.py",
     "train/engine/test_resume.py::test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit",
     "train/cli/test_stopping.py::test_two_processes_agree_to_leave_an_evaluation",
     "train/cli/test_stopping.py::test_a_second_signal_stops_at_once",
