@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-WORKER = "alignment/grpo_worker.py"
 TOLERANCE = 2e-6
 """Bound of a figure, as a share of it, and absolutely: sums of fp32 in another order."""
 TWICE = {"updates": 2}
@@ -41,21 +40,7 @@ Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def launched(
-    launch: Callable[..., Results], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int, dict[str, dict[str, Any]]], Results]:
-    rows = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": "go on: " + "abc"[n % 3] * (1 + n % 7)}) + "\n" for n in range(14)))
-    return lambda world, cases: launch(
-        WORKER,
-        world,
-        tmp_path_factory.mktemp("out"),
-        {name: {**each, "rows": str(rows)} for name, each in cases.items()},
-    )
-
-
-@pytest.fixture(scope="module")
-def one(launched: Callable[..., Results]) -> Results:
+def one(launch_prompts: Callable[..., Results]) -> Results:
     cases: dict[str, dict[str, Any]] = {
         "plain": {"stage": 0, "do": "trained"},
         "twice": {"stage": 0, "do": "resumed", "objective": TWICE},
@@ -65,17 +50,19 @@ def one(launched: Callable[..., Results]) -> Results:
         f"memory {name}": {"stage": 0, "do": "memory", "model": LARGER, "adapter": alone[name].get("adapter", "full")}
         for name in ("full", "lora")
     }
-    return launched(1, cases | memory | {name: {**case, "do": "policy", "steps": 2} for name, case in alone.items()})
+    return launch_prompts(
+        1, cases | memory | {name: {**case, "do": "policy", "steps": 2} for name, case in alone.items()}
+    )
 
 
 @pytest.fixture(scope="module")
-def two(launched: Callable[..., Results], one: Results, tmp_path_factory: pytest.TempPathFactory) -> Results:
+def two(launch_prompts: Callable[..., Results], one: Results, tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "rollouts.jsonl").write_text("".join(line + "\n" for line in one["twice"]["whole"]["answers"]))
     again = {**TWICE, "replay": str(folder)}
     replayed = {"replayed twice": {"stage": 3, "do": "trained", "objective": again}}
     policies = {name: {**case, "do": "policy", "steps": 2} for name, case in POLICIES.items()}
-    return launched(2, {name: {"do": "trained", **case} for name, case in TWO.items()} | policies | replayed)
+    return launch_prompts(2, {name: {"do": "trained", **case} for name, case in TWO.items()} | policies | replayed)
 
 
 @pytest.mark.parametrize("layout", TWO)

@@ -17,38 +17,22 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "sequence": {"stage": 1, "sequence": 2},
     "zero3 lora": {"stage": 3, "adapter": {"name": "lora", "rank": 4}},
 }
-MOST, ROUNDS, TIMEOUT_SECONDS = 40, 3, 1500
+MOST, ROUNDS = 40, 3
+USUAL: dict[str, Any] = {"do": "rounds", "objective": {"updates": 2, "max_new_tokens": MOST}}
 Results = dict[str, Any]
 
 pytestmark = pytest.mark.soak
 
 
 @pytest.fixture(scope="module")
-def launched(
-    launch: Callable[..., Results], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int, dict[str, dict[str, Any]]], Results]:
-    """Launch cases in so many processes, which end in time or fail."""
-    rows = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": "go on: " + "abc"[n % 3] * (1 + n % 7)}) + "\n" for n in range(14)))
-    usual = {"do": "rounds", "rows": str(rows), "objective": {"updates": 2, "max_new_tokens": MOST}}
-    return lambda world, cases: launch(
-        "alignment/grpo_worker.py",
-        world,
-        tmp_path_factory.mktemp("out"),
-        {name: {**usual, **each} for name, each in cases.items()},
-        TIMEOUT_SECONDS,
-    )
-
-
-@pytest.fixture(scope="module")
-def one(launched: Callable[..., Results]) -> Results:
+def one(launch_prompts: Callable[..., Results]) -> Results:
     lora = LAYOUTS["zero3 lora"]["adapter"]
-    return launched(1, {"full": {"stage": 0}, "lora": {"stage": 0, "adapter": lora}})
+    return launch_prompts(1, {"full": {"stage": 0}, "lora": {"stage": 0, "adapter": lora}}, **USUAL)
 
 
 @pytest.fixture(scope="module")
-def two(launched: Callable[..., Results]) -> Results:
-    return launched(2, LAYOUTS)
+def two(launch_prompts: Callable[..., Results]) -> Results:
+    return launch_prompts(2, LAYOUTS, **USUAL)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-WORKER = "alignment/grpo_worker.py"
 TOLERANCE = 2e-6
 """Bound of a figure, as a share of it, and absolutely: sums of fp32 in another order."""
 KIN: dict[str, dict[str, Any]] = {
@@ -34,33 +33,21 @@ Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def launched(
-    launch: Callable[..., Results], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int, dict[str, dict[str, Any]]], Results]:
-    rows = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": "go on: " + "abc"[n % 3] * (1 + n % 7)}) + "\n" for n in range(14)))
-    return lambda world, cases: launch(
-        WORKER,
-        world,
-        tmp_path_factory.mktemp("out"),
-        {name: {"steps": 4, "eval_every": 4, **each, "rows": str(rows)} for name, each in cases.items()},
+def one(launch_prompts: Callable[..., Results]) -> Results:
+    cases = {name: {"stage": 0, "do": "trained", "objective": each} for name, each in KIN.items()}
+    return launch_prompts(
+        1, cases | {"resumed": {"stage": 0, "do": "resumed", "objective": KIN["dapo"]}}, steps=4, eval_every=4
     )
 
 
 @pytest.fixture(scope="module")
-def one(launched: Callable[..., Results]) -> Results:
-    cases = {name: {"stage": 0, "do": "trained", "objective": each} for name, each in KIN.items()}
-    return launched(1, cases | {"resumed": {"stage": 0, "do": "resumed", "objective": KIN["dapo"]}})
-
-
-@pytest.fixture(scope="module")
-def two(launched: Callable[..., Results]) -> Results:
+def two(launch_prompts: Callable[..., Results]) -> Results:
     cases = {
         f"{name} {method}": {**layout, "do": "trained", "objective": each}
         for name, layout in LAYOUTS.items()
         for method, each in KIN.items()
     }
-    return launched(2, cases)
+    return launch_prompts(2, cases, steps=4, eval_every=4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-WORKER = "alignment/grpo_worker.py"
 TOLERANCE = 2e-6
 """Bound of a figure, as a share of it, and absolutely: sums of fp32 in another order."""
 OF_LOGPS = 1e-5
@@ -58,37 +57,23 @@ Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def launched(
-    launch: Callable[..., Results], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int, dict[str, dict[str, Any]]], Results]:
-    rows = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": "go on: " + "abc"[n % 3] * (1 + n % 7)}) + "\n" for n in range(14)))
-    return lambda world, cases: launch(
-        WORKER,
-        world,
-        tmp_path_factory.mktemp("out"),
-        {name: {**USUAL, **each, "rows": str(rows)} for name, each in cases.items()},
-    )
-
-
-@pytest.fixture(scope="module")
-def one(launched: Callable[..., Results]) -> Results:
+def one(launch_prompts: Callable[..., Results]) -> Results:
     resumed = ("best", "pairs")
     cases = {
         name: {"stage": 0, "do": "resumed" if name in resumed else "trained", "objective": objective}
         for name, objective in OBJECTIVES.items()
     }
-    found = launched(1, cases)
+    found = launch_prompts(1, cases, **USUAL)
     return {name: found[name]["whole"] if name in resumed else found[name] for name in cases} | {
         "stopped": {name: found[name]["stopped"] for name in resumed}
     }
 
 
 @pytest.fixture(scope="module")
-def two(launched: Callable[..., Results]) -> Results:
+def two(launch_prompts: Callable[..., Results]) -> Results:
     learned = {f"{name} {layout}": {"objective": OBJECTIVES[name], **LAYOUTS[layout]} for name, layout in CASES}
     nothing = {f"{name} {layout}": {"objective": NOTHING[name], **LAYOUTS[layout]} for name, layout in EMPTY}
-    return launched(2, {name: {"do": "trained", **case} for name, case in (learned | nothing).items()})
+    return launch_prompts(2, {name: {"do": "trained", **case} for name, case in (learned | nothing).items()}, **USUAL)
 
 
 @pytest.mark.parametrize(("name", "layout"), CASES)

@@ -26,8 +26,8 @@ def drawn(apart: float = 0.8) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sums(values_n: Tensor) -> Tensor:
-    """Sums over answers."""
-    return torch.zeros(3, dtype=values_n.dtype).index_add(0, DOCUMENT_N, values_n)
+    """Sums over answers, as ``Batch.document_sums``."""
+    return torch.zeros(3, *values_n.shape[1:], dtype=values_n.dtype).index_add(0, DOCUMENT_N, values_n)
 
 
 def gradient(loss: Tensor, logps_AT: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def test_numbers_far_apart_stay_finite() -> None:
     logps = torch.tensor([-500.0, 0.0], requires_grad=True)
     other, gained = torch.tensor([0.0, -500.0]), torch.tensor([1.0, -1.0])
     document = torch.zeros(2, dtype=torch.long)
-    total: Callable[[Tensor], Tensor] = lambda values: values.sum().reshape(1)  # noqa: E731
+    total: Callable[[Tensor], Tensor] = lambda values: values.sum(0, keepdim=True)  # noqa: E731
     found = [
         clipped_loss(ratios(logps, other), gained, low=LOW, high=HIGH, dual=3.0),
         clipped_loss(answer_ratios(logps, other, document, total, whole=True), gained, low=LOW, high=HIGH),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-WORKER = "alignment/grpo_worker.py"
 TOLERANCE, OF_MOVED = 1e-6, 5e-6
 """Bounds of a figure, as a share of it, and absolutely: sums of fp32 in another order; once AdamW has divided small gradients by small
 moments, two steps and more from the start, they are further apart (3e-6 was seen)."""
@@ -35,31 +34,19 @@ Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def launched(
-    launch: Callable[..., Results], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[int, dict[str, dict[str, Any]]], Results]:
-    rows = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": "go on: " + "abc"[n % 3] * (1 + n % 7)}) + "\n" for n in range(14)))
-    return lambda world, cases: launch(
-        WORKER,
-        world,
-        tmp_path_factory.mktemp("out"),
-        {name: {**each, "rows": str(rows), "objective": PPO} for name, each in cases.items()},
+def one(launch_prompts: Callable[..., Results]) -> Results:
+    return launch_prompts(
+        1,
+        {"full": {"stage": 0, "do": "resumed"}, "lora": {"stage": 0, "do": "trained", "adapter": ADAPTER}},
+        objective=PPO,
     )
 
 
 @pytest.fixture(scope="module")
-def one(launched: Callable[..., Results]) -> Results:
-    return launched(
-        1, {"full": {"stage": 0, "do": "resumed"}, "lora": {"stage": 0, "do": "trained", "adapter": ADAPTER}}
-    )
-
-
-@pytest.fixture(scope="module")
-def two(launched: Callable[..., Results]) -> Results:
+def two(launch_prompts: Callable[..., Results]) -> Results:
     cases = {name: {"do": "trained", **case} for name, case in TWO.items()}
     cases |= {f"{name} lora": {"do": "trained", "adapter": ADAPTER, **case} for name, case in LORA.items()}
-    return launched(2, {**cases, "resumed": {"do": "resumed", "stage": 3}})
+    return launch_prompts(2, {**cases, "resumed": {"do": "resumed", "stage": 3}}, objective=PPO)
 
 
 @pytest.mark.parametrize("layout", [*TWO, *(f"{name} lora" for name in LORA)])

@@ -13,7 +13,7 @@ from mt_conformance import BaseSamplerConformance
 from mt_core import ComponentError, UsageError
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_plugin_alignment import Completion, plugin
-from mt_plugin_alignment.objectives.compared_answers import ComparedWriter
+from mt_plugin_alignment.objectives.group_writer import GroupWriter
 from mt_plugin_alignment.objectives.grpo_config import GrpoConfig
 from mt_plugin_alignment.samplers.answers import refuse_partial_support, write_answers
 from mt_plugin_alignment.samplers.own import OwnConfig, OwnSampler, build_copy
@@ -141,7 +141,7 @@ def test_importance_is_refused_where_not_all_tokens_could_be_drawn(rules: Sampli
 def test_an_objective_that_corrects_for_importance_refuses_a_sampler_without_all_tokens() -> None:
     chooses: Any = Given()
     chooses.full_support = False
-    ComparedWriter(GrpoConfig(importance="token"), {}, Given(), TOKENIZER)
-    ComparedWriter(GrpoConfig(), {}, chooses, TOKENIZER)
+    GroupWriter(GrpoConfig(importance="token"), {}, Given(), TOKENIZER)
+    GroupWriter(GrpoConfig(), {}, chooses, TOKENIZER)
     with pytest.raises(UsageError, match="importance correction divides by how likely the sampler's tokens were"):
-        ComparedWriter(GrpoConfig(importance="token"), {}, chooses, TOKENIZER)
+        GroupWriter(GrpoConfig(importance="token"), {}, chooses, TOKENIZER)

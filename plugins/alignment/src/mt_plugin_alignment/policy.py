@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 MOST = 20.0
 """Bound of a log-ratio before its exponential: e^20 is as good as any ratio that is clipped."""
@@ -26,8 +25,8 @@ def answer_ratios(
     their product, as in RLOO. A mean of the results over an answer's tokens has the value and the gradient of the answer's ratio:
     only the token's own part has a gradient here (GSPO-token, equation 14), so that ranks that share an answer need no other's.
     """
-    total_n = document_sums((logps_n - old_n).detach())[document_n]
-    length_n = document_sums(logps_n.new_ones(logps_n.shape))[document_n]
+    apart_n = (logps_n - old_n).detach()
+    total_n, length_n = document_sums(torch.stack((apart_n, torch.ones_like(apart_n)), 1))[document_n].unbind(1)
     own_n = logps_n - logps_n.detach()  # 0, with the gradient of the token
     if whole:
         return (total_n.clamp(-MOST, MOST) + length_n * own_n).exp()

@@ -40,7 +40,7 @@ CUT = ("length", "context")
 Record = dict[str, Any]
 
 
-class Scored(NamedTuple):
+class ScoredAnswer(NamedTuple):
     """An answer, what each reward says of it, and log-probabilities of its tokens where its sampler was asked for them."""
 
     answer: Answer
@@ -105,10 +105,11 @@ class AnswerWriter:
 
     def _answer(
         self, prompts: Sequence[Prompt], asked: Sequence[int], policy: Policy, rules: SamplingRules, seed: int
-    ) -> list[Scored]:
+    ) -> list[ScoredAnswer]:
         """Return an answer to each of the prompts with these numbers, scored."""
         most = self._options.max_new_tokens
         wish = GenerationConfig(rules=rules, max_new_tokens=most, seed=seed, logprobs=self._logprobs)
+        turns = {number: read_prompt(prompts[number].row) for number in set(asked)}
         with self.watch.measure("write"):
             drawn = write_answers(self._sampler, policy, [prompts[number].ids for number in asked], wish)
         answers = [
@@ -118,7 +119,7 @@ class AnswerWriter:
                 finish=each.finish,
                 row=prompts[number].row,
                 group=number,
-                prompt=read_prompt(prompts[number].row),
+                prompt=turns[number],
                 prompt_ids=prompts[number].ids,
             )
             for number, each in zip(asked, drawn, strict=True)
@@ -126,7 +127,7 @@ class AnswerWriter:
         with self.watch.measure("score"):
             scores = score_answers(self._rewards, answers, policy, self._options)
         return [
-            Scored(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
+            ScoredAnswer(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
             for place, answer in enumerate(answers)
         ]
 
@@ -173,7 +174,7 @@ def total_of(scores: Mapping[str, float | None], weights: Mapping[str, float]) -
     )
 
 
-def _logprobs(scored: Scored) -> list[float]:
+def _logprobs(scored: ScoredAnswer) -> list[float]:
     """Return what the sampler says of an answer's tokens. Raises ``ComponentError`` where it says nothing."""
     answer, found = scored.answer, scored.logprobs
     if len(found) != len(answer.ids):

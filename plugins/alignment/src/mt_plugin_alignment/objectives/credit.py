@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..advantages import advantages, normalise_each, returns, whiten
+from .answer_table import AnswerTable, Records
 from .answers import CUT, FIRST, OLD, REFERENCE, scores_of, total_of
-from .compared_answers import GREEDY
-from .scored_answers import Records, ScoredAnswers
+from .group_writer import GREEDY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .grpo_config import GrpoConfig
 
 
-class Credit(ScoredAnswers):
+class Credit(AnswerTable):
     """What an iteration of answers says of each of their tokens; a pure function of the records."""
 
     def __init__(self, records: Records, weights: Mapping[str, float], config: GrpoConfig) -> None:
@@ -64,7 +64,7 @@ class Credit(ScoredAnswers):
                 return np.stack((1 / of_prompt, lengths / of_prompt))
 
     def figures(self) -> dict[str, float]:
-        """See ``ScoredAnswers``, with the share of prompts that were answered again."""
+        """See ``AnswerTable``, with the share of prompts that were answered again."""
         figures = super().figures()
         if self._config.resample:
             figures["groups_resampled"] = float(np.mean([FIRST in record for record in self._records]))

@@ -19,8 +19,8 @@ from ..advantages import importance_weights
 from ..kl import estimate_kl
 from ..policy import MOST, answer_ratios, cispo_loss, clipped_loss, ratios
 from .answers import OLD, REFERENCE, SAMPLED, Record
-from .compared_answers import ComparedWriter, refuse_other_records
 from .credit import Credit
+from .group_writer import GroupWriter, refuse_other_records
 from .online import OnlineObjective, sample_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class GrpoObjective(OnlineObjective):
         rewards: Mapping[str, Reward],
         sampler: Sampler | None = None,
     ) -> None:
-        writer = ComparedWriter(config, rewards, sampler, tokenizer)
+        writer = GroupWriter(config, rewards, sampler, tokenizer)
         super().__init__(tokenizer, template, config, rewards, sampler, writer=writer)
         self._config = config
         self.loss_unit = UNITS[config.mean]
@@ -124,7 +124,8 @@ class GrpoObjective(OnlineObjective):
             head, hidden_nD, labels_n, temperature=self._config.temperature, entropy=True
         )
         assert entropy_n is not None, "it was asked for"
-        values = {name: each.reshape(-1)[batch.index_n()] for name, each in batch.tokens.items()}
+        index_n = batch.index_n()
+        values = {name: each.reshape(-1)[index_n] for name, each in batch.tokens.items()}
         gained_n = values.get(ADVANTAGE, torch.zeros_like(logps_n))
         ratios_n = self._ratios(logps_n, values.get(OLD, logps_n.detach()), batch)
         losses_n = self._losses(ratios_n, logps_n, gained_n) * values.get(IMPORTANCE, 1.0)

@@ -18,9 +18,9 @@ from mt_core import Encoded, Sample, UsageError
 from mt_core.nn import Batch, LossSums, token_logprobs
 
 from .answers import REFERENCE
-from .chosen_answers import ChoosingObjective
 from .online import sample_of
 from .preference import TAIL, PreferenceObjective
+from .ranking import RankingObjective
 from .rows import PLACE, item, places_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Pair(NamedTuple):
     gap: float
 
 
-class OnlineDpoObjective(ChoosingObjective):
+class OnlineDpoObjective(RankingObjective):
     """Rows with prompts. The loss is that of the objective over pairs, whose reference is measured when answers are written."""
 
     loss_unit = PreferenceObjective.loss_unit
@@ -105,17 +105,17 @@ class OnlineDpoObjective(ChoosingObjective):
 
         There is none of answers that are all as good, or the same.
         """
-        groups, scored = self.rank(records)
+        groups, table = self.rank(records)
         pairs = []
         for numbers_G in groups:
-            totals_G = scored.totals[numbers_G]
+            totals_G = table.totals[numbers_G]
             worst = int((totals_G > totals_G.min(initial=np.inf)).sum())
             if worst == 0:
                 continue
             chosen, rejected = int(numbers_G[0]), int(numbers_G[worst])
             if records[chosen]["ids"] != records[rejected]["ids"]:
                 pairs.append(_Pair(chosen, rejected, float(totals_G[0] - totals_G[worst])))
-        return pairs, scored.figures()
+        return pairs, table.figures()
 
     def _sample(self, *sides: Record) -> Sample:
         """Return two answers as one sample, the chosen one first."""

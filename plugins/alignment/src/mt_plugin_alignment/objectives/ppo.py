@@ -19,10 +19,10 @@ from mt_core.nn import Batch, LossSums, objective_modules, token_logprobs
 from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten_answers
 from ..policy import clipped_loss, ratios
 from ..values import clip_values, value_loss
+from .answer_table import AnswerTable
 from .answers import OLD, REFERENCE, refuse_other_rewards
 from .grpo import ADVANTAGE
 from .online import OnlineObjective, sample_of
-from .scored_answers import ScoredAnswers
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -106,10 +106,11 @@ class PpoObjective(OnlineObjective):
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with advantages and returns, without answers that have no score, or are masked; figures of the iteration."""
         self._refuse_other_records(records)
-        config, scored = self._config, ScoredAnswers(records, self._writer.weights, self._config, compares=False)
-        scores = scored.totals - config.missing_eos_penalty * scored.is_cut
+        config, table = self._config, AnswerTable(records, self._writer.weights, self._config, compares=False)
+        scores = table.totals - config.missing_eos_penalty * table.is_cut
         judged = [
-            _Judged(records[number], float(scores[number])) for number in np.flatnonzero(scored.is_learned).tolist()
+            _ScoredRecord(records[number], float(scores[number]))
+            for number in np.flatnonzero(table.is_learned).tolist()
         ]
         rewards = [token_rewards(score, _divergence(record), beta=self._beta(record)) for record, score in judged]
         values = [_tokens(record[VALUE]) for record, _ in judged]
@@ -123,7 +124,7 @@ class PpoObjective(OnlineObjective):
                 judged, whiten_answers(gained) if config.whiten else gained, returns, strict=True
             )
         ]
-        figures = scored.figures() | self._divergence_figures(records)
+        figures = table.figures() | self._divergence_figures(records)
         return samples, figures | {"explained_variance": explained_variance(values, returns)}
 
     def _divergence_figures(self, records: Sequence[Record]) -> dict[str, float]:
@@ -179,7 +180,7 @@ class PpoObjective(OnlineObjective):
         return token_logprobs(head, hidden_nD, labels_n, temperature=self._config.temperature, entropy=entropy)
 
 
-class _Judged(NamedTuple):
+class _ScoredRecord(NamedTuple):
     """A record that is learned from, and the score of its answer."""
 
     record: Record

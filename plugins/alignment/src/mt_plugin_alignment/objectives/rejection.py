@@ -13,8 +13,8 @@ import numpy as np
 
 from mt_core import Sample
 
-from .chosen_answers import ChoosingObjective
 from .online import sample_of
+from .ranking import RankingObjective
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .online_config import RejectionConfig
 
 
-class RejectionObjective(ChoosingObjective):
+class RejectionObjective(RankingObjective):
     """Rows with prompts. The loss is that of ``sft`` over the answers that are kept: a mean over their tokens."""
 
     def __init__(
@@ -41,11 +41,11 @@ class RejectionObjective(ChoosingObjective):
 
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
         """The answers that are kept, and figures of the iteration. Where none is, its steps have no gradient."""
-        groups, scored = self.rank(records)
-        kept = [numbers_G[scored.totals[numbers_G] >= self._least][: self._keep] for numbers_G in groups]
+        groups, table = self.rank(records)
+        kept = [numbers_G[table.totals[numbers_G] >= self._least][: self._keep] for numbers_G in groups]
         numbers = np.concatenate(kept)
-        return [sample_of(records[number]) for number in numbers.tolist()], scored.figures() | {
-            "kept_reward": float(scored.totals[numbers].mean()) if len(numbers) else 0.0,
+        return [sample_of(records[number]) for number in numbers.tolist()], table.figures() | {
+            "kept_reward": float(table.totals[numbers].mean()) if len(numbers) else 0.0,
             "answers_kept": len(numbers) / len(records),
             "groups_empty": float(np.mean([not len(each) for each in kept])),
         }

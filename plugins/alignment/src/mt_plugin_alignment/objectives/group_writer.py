@@ -13,8 +13,8 @@ import numpy as np
 from mt_core import UsageError
 from mt_core.generation import SamplingRules
 
+from .answer_table import groups_alike
 from .answers import FIRST, OLD, REFERENCE, SAMPLED, AnswerWriter, Record, refuse_other_groups, refuse_other_rewards
-from .scored_answers import groups_alike
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,7 +30,7 @@ GREEDY = "greedy"
 """The greedy answer to the prompt, with its scores."""
 
 
-class ComparedWriter(AnswerWriter):
+class GroupWriter(AnswerWriter):
     """Writes answers as the options of GRPO say.
 
     Prompts whose answers all score the same are answered again by another seed, up to ``resample`` times; what stays so has no advantage.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Records = Sequence[Mapping[str, Any]]
 
 
-class ScoredAnswers:
+class AnswerTable:
     """What is known of the answers of an iteration, each a number in a column of (P·G,).
 
     ``totals`` are weighted sums of rewards, NaN where one is missing; ``is_learned`` is false for answers without a score or a token,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .answer_table import AnswerTable
 from .answers import refuse_other_groups, refuse_other_rewards
 from .online import OnlineObjective
-from .scored_answers import ScoredAnswers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .answer_options import AnswerOptions
 
 
-class ChoosingObjective(OnlineObjective):
+class RankingObjective(OnlineObjective):
     """Puts the answers to each prompt in the order of their rewards."""
 
     def __init__(
@@ -39,14 +39,14 @@ class ChoosingObjective(OnlineObjective):
         super().__init__(tokenizer, template, options, rewards, sampler)
         self._options = options
 
-    def rank(self, records: Sequence[Record]) -> tuple[list[NDArray[np.int64]], ScoredAnswers]:
+    def rank(self, records: Sequence[Record]) -> tuple[list[NDArray[np.int64]], AnswerTable]:
         """Return the numbers of the answers to each prompt that can be learned from, the best first, and what is known of all answers.
 
         Of equals the first written comes first. Raises ``UsageError`` for answers of another run that lack what these options need.
         """
         refuse_other_groups(records, self._group)
         refuse_other_rewards(records, self._writer.weights)
-        scored = ScoredAnswers(records, self._writer.weights, self._options, compares=self._group > 1)
-        order_PG = np.argsort(-scored.totals.reshape(-1, self._group), axis=1, kind="stable")
+        table = AnswerTable(records, self._writer.weights, self._options, compares=self._group > 1)
+        order_PG = np.argsort(-table.totals.reshape(-1, self._group), axis=1, kind="stable")
         order_PG += self._group * np.arange(len(order_PG))[:, None]
-        return [numbers_G[scored.is_learned[numbers_G]] for numbers_G in order_PG], scored
+        return [numbers_G[table.is_learned[numbers_G]] for numbers_G in order_PG], table
