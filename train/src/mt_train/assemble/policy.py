@@ -115,7 +115,7 @@ class LivePolicy(LiveSubject):
             numbered.add(_with_places(sample, range(end - count, end)))
         values = _Values(measure, int(ends[-1]))
         self._read(numbered, values, view)
-        whole = values.shared(self._engine)
+        whole = values.gather(self._engine)
         cut = {name: np.split(each, ends[:-1]) for name, each in whole.items()}
         return [{name: each[number] for name, each in cut.items()} for number in range(len(samples))]
 
@@ -222,7 +222,7 @@ class _Values:
                 )
             self._found.setdefault(name, np.zeros(self._count))[places] = values.double().cpu().numpy()
 
-    def shared(self, engine: Engine) -> Mapping[str, NDArray[np.float64]]:
+    def gather(self, engine: Engine) -> Mapping[str, NDArray[np.float64]]:
         """Return the values of all ranks. Collective: stages of a pipeline without the head have measured nothing."""
         source = ranks_where(bool(self._found))[0]
         names = json.loads(share_text(json.dumps(sorted(self._found)), source=source))

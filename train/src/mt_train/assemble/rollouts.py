@@ -64,7 +64,7 @@ class RolloutLoader(Loader):
         self._last: tuple[int, Sequence[Record]] = -1, ()
         self._path = None if folder is None else folder / FILE
         replay = objective.replay if isinstance(objective, ReplaysAnswers) else None
-        self._replay = None if replay is None else replay.expanduser() / FILE
+        self._recorded = None if replay is None else replay.expanduser() / FILE
         self._file = StepLines(self._path) if self._path is not None and engine.process.is_main else None
 
     @property
@@ -159,7 +159,7 @@ class RolloutLoader(Loader):
         began = time.perf_counter()
         try:
             with preserve_random_state(), run_uncompiled():
-                records = self._replayed(iteration) if self._replay else self._written(position, iteration)
+                records = self._find_recorded(iteration) if self._recorded else self._write(position, iteration)
         except EvaluationStopped as error:
             raise WaitingEnded from error
         if self._file is not None:
@@ -167,7 +167,7 @@ class RolloutLoader(Loader):
             when = {"step": step, "iteration": iteration}  # in front, so that readers see whether they need the line
             self._file.append({**when, **record, **when} for record in records)
         seconds = {"rollout_seconds": time.perf_counter() - began}
-        if isinstance(self._online, TellsSeconds) and not self._replay:
+        if isinstance(self._online, TellsSeconds) and not self._recorded:
             seconds |= {f"{name}_seconds": value for name, value in self._online.seconds.items()}
         return self._keep(iteration, records), seconds
 
@@ -176,7 +176,7 @@ class RolloutLoader(Loader):
         self._last = iteration, records
         return records
 
-    def _written(self, position: Position, iteration: int) -> Sequence[Record]:
+    def _write(self, position: Position, iteration: int) -> Sequence[Record]:
         """Return answers that the model writes now. Collective."""
         order = permutation(len(self.samples), seed=self.seed, epoch=position.epoch, shuffle=self.shuffle)
         chosen = [self.samples[int(n)] for n in order[position.row : position.row + self._online.prompts]]
@@ -185,29 +185,30 @@ class RolloutLoader(Loader):
         previous = records if before == iteration - 1 else self._read(iteration - 1) if iteration else ()
         return self._collect(chosen, seed=seed, previous=previous)
 
-    def _replayed(self, iteration: int) -> Sequence[Record]:
+    def _find_recorded(self, iteration: int) -> Sequence[Record]:
         """Return answers that another run wrote down. Raises ``UsageError`` on every rank where it has none. Collective."""
-        assert self._replay is not None, "it is asked for"
-        if records := self._lines(self._replay, iteration):
+        assert self._recorded is not None, "it is asked for"
+        if records := self._read_lines(self._recorded, iteration):
             return records
         raise UsageError(
-            f"{self._replay} has no answers of iteration {iteration}; train for fewer steps, or give the folder of a longer run"
+            f"{self._recorded} has no answers of iteration {iteration}; train for fewer steps, or give the folder of a longer run"
         )
 
     def _read(self, iteration: int) -> Sequence[Record]:
         """Read what was written down. Raises ``CheckpointError`` on every rank where it is gone. Collective."""
-        if records := self._lines(self._path, iteration):
+        if records := self._read_lines(self._path, iteration):
             return records
         raise CheckpointError(
             f"{self._path} has no answers of iteration {iteration}, which this run goes on from. Put the file back, or start a new run"
         )
 
-    def _lines(self, path: Path | None, iteration: int) -> Sequence[Record]:
+    def _read_lines(self, path: Path | None, iteration: int) -> Sequence[Record]:
         """Return the answers of an iteration in a file that rank 0 reads; nothing where there are none. Collective."""
         found: list[Record] = []
         if path is not None and self._engine.process.is_main and path.exists():
             with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-                whole = (json.loads(line) for line in file if line.endswith("\n"))
+                mark = f'"iteration": {iteration}'  # most lines are of others, and need not be parsed
+                whole = (json.loads(line) for line in file if mark in line and line.endswith("\n"))
                 found = [line for line in whole if line.get("iteration") == iteration]
         records: list[Record] = json.loads(share_text(json.dumps(found)))
         return records

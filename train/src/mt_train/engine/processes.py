@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -235,13 +236,13 @@ def share_text(text: str, *, source: int = 0) -> str:
     if dist.get_world_size() == 1:
         return text
     device = _device()
-    content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
+    content = torch.from_numpy(np.array(bytearray(text.encode()), np.uint8)).to(device)
     size = torch.tensor(len(content), device=device)
     dist.broadcast(size, source)
     if dist.get_rank() != source:
         content = torch.empty(int(size.item()), dtype=torch.uint8, device=device)
     dist.broadcast(content, source)
-    return bytes(content.tolist()).decode()
+    return content.cpu().numpy().tobytes().decode()
 
 
 def gather_texts(text: str) -> list[str]:
