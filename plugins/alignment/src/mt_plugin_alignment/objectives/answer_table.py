@@ -22,7 +22,7 @@ Records = Sequence[Mapping[str, Any]]
 
 
 class AnswerTable:
-    """What is known of the answers of an iteration, each a number in a column of (P·G,).
+    """Columns of (P·G,) numbers, one for each answer of an iteration.
 
     ``totals`` are weighted sums of rewards, NaN where one is missing; ``is_learned`` is false for answers without a score or a token,
     and for masked ones. With ``compares`` it is a figure how many groups have answers that nothing sets apart, with ``each`` no reward.

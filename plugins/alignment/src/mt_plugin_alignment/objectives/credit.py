@@ -6,12 +6,12 @@ Shapes: R rewards, P prompts, G answers to each, T tokens of an answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..advantages import advantages, normalise_each, returns, whiten
+from ..advantages import advantages, normalise_each, returns
+from ..gae import whiten_answers
 from .answer_table import AnswerTable, Records
 from .answers import CUT, FIRST, OLD, REFERENCE, scores_of, total_of
 from .group_writer import GREEDY
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Credit(AnswerTable):
-    """What an iteration of answers says of each of their tokens; a pure function of the records."""
+    """Advantages of the tokens of an iteration's answers; a pure function of the records."""
 
     def __init__(self, records: Records, weights: Mapping[str, float], config: GrpoConfig) -> None:
         super().__init__(records, weights, config, compares=config.compares, each=config.normalise == "each")
@@ -38,10 +38,8 @@ class Credit(AnswerTable):
         if config.scale != "tokens":
             return found
         learned = np.flatnonzero(self.is_learned)
-        ends = np.cumsum([0, *self.lengths[learned]])
-        white = whiten(np.concatenate([found[n] for n in learned])) if len(learned) else np.empty(0)
-        for number, (begin, end) in zip(learned, pairwise(ends), strict=True):
-            found[number] = white[begin:end]
+        for number, white in zip(learned, whiten_answers([found[number] for number in learned]), strict=True):
+            found[number] = white
         return found
 
     def weights(self) -> NDArray[np.float64]:
