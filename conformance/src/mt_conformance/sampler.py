@@ -124,7 +124,7 @@ class BaseSamplerConformance(BasePluginConformance):
     """How far log-probabilities may be from those of the policy (nats, mean over the tokens of all answers)."""
 
     def loaded(self, folder: Path) -> trainer.LoadedModel:
-        """The model that is trained, in fp32."""
+        """Return the model that is trained, in fp32."""
         parts = trainer.Parts.of(trainer.resolve(small_run(), hermetic_host(tiny)))
         model, tokenizer = fill_weights(parts.model(), wide=True).eval(), parts.tokenizer
         return trainer.LoadedModel(model, tokenizer, 256, () if tokenizer.eos_id is None else (tokenizer.eos_id,))
@@ -135,13 +135,13 @@ class BaseSamplerConformance(BasePluginConformance):
         return built
 
     def prompts(self, policy: KitPolicy) -> list[list[int]]:
-        """Ids of the prompts."""
+        """Return the ids of the prompts."""
         return [policy.tokenizer.encode(text) for text in TEXTS]
 
     def answers(
         self, sampler: Sampler, policy: KitPolicy, prompts: Sequence[Sequence[int]], config: GenerationConfig
     ) -> list[Completion]:
-        """Ask. Raises ``AssertionError`` for whatever is raised, and for another number of answers."""
+        """Ask the sampler. Raises ``AssertionError`` for whatever is raised, and for another number of answers."""
         try:
             found = list(sampler.sample(policy, prompts, config))
         except Exception as error:
@@ -154,7 +154,7 @@ class BaseSamplerConformance(BasePluginConformance):
     # ------------------------------------------------------------------------------------------------------ checks
 
     def test_each_prompt_has_an_answer_of_tokens(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Drawn and greedy, for no prompts as for several: ids of tokens, no more than were asked for, with the end token."""
+        """Give ids of tokens, drawn and greedy, for no prompts as for several: no more than were asked for, with the end token."""
         trainer.require()
         sampler, policy = self.sampler(mt_host, tmp_path), KitPolicy(self.loaded(tmp_path))
         assert isinstance(sampler.full_support, bool), (
@@ -196,11 +196,12 @@ class BaseSamplerConformance(BasePluginConformance):
             ]
             assert expected != before, "a step of the kit's changes what the policy writes"
             found = [list(each.ids) for each in self.answers(sampler, policy, prompts, config)]
-            assert found == expected, (
-                f"{when} the likeliest answer to {TEXTS[_first_difference(found, expected)]!r} is"
-                f" {found[_first_difference(found, expected)]}, and the policy's {expected[_first_difference(found, expected)]}."
-                " Look at policy.version, and take the new weights where it is another"
-            )
+            if found != expected:
+                place = _first_difference(found, expected)
+                raise AssertionError(
+                    f"{when} the likeliest answer to {TEXTS[place]!r} is {found[place]}, and the policy's {expected[place]}."
+                    " Look at policy.version, and take the new weights where it is another"
+                )
             assert not policy.unfinished, (
                 f"{when} policy.weights() was begun and not ended; it is collective, so walk it to the end on every rank"
             )
@@ -208,7 +209,7 @@ class BaseSamplerConformance(BasePluginConformance):
             policy.train()
 
     def test_log_probabilities_are_those_of_the_policy(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Where it gives any: one for each token, at the sampler's temperature, over all tokens."""
+        """Log-probabilities, where there are any, are one for each token, at the sampler's temperature, over all tokens."""
         trainer.require()
         sampler, policy = self.sampler(mt_host, tmp_path), KitPolicy(self.loaded(tmp_path))
         prompts = self.prompts(policy)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from .policy import MOST
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -33,15 +35,13 @@ def advantages(
     import numpy as np
 
     has_score = ~np.isnan(rewards_PG)
-    filled = np.where(has_score, rewards_PG, 0.0)
     apart = _above_baseline(rewards_PG, has_score, baseline, greedy_P)
     if scale == "none":
         return apart
-    count_P1 = has_score.sum(1, keepdims=True)
     if scale == "group":
-        mean_P1 = filled.sum(1, keepdims=True) / np.maximum(count_P1, 1)
-        squares = np.where(has_score, filled - mean_P1, 0.0) ** 2
-        deviation: NDArray[np.float64] = np.sqrt(squares.sum(1, keepdims=True) / np.maximum(count_P1 - 1, 1))
+        centred_PG, count_P1 = _center_groups(rewards_PG, has_score)
+        squares_P1 = (centred_PG**2).sum(1, keepdims=True)
+        deviation: NDArray[np.float64] = np.sqrt(squares_P1 / np.maximum(count_P1 - 1, 1))
     else:
         scored = rewards_PG[has_score]
         deviation = np.full((len(rewards_PG), 1), scored.std(ddof=1) if len(scored) > 1 else 0.0)
@@ -62,11 +62,21 @@ def _above_baseline(
     if baseline == "greedy":
         assert greedy_P is not None, "the baseline is a reward of greedy answers"
         return np.nan_to_num(rewards_PG - greedy_P[:, None], nan=0.0)
-    filled = np.where(has_score, rewards_PG, 0.0)
-    count_P1 = has_score.sum(1, keepdims=True)
-    mean_P1 = filled.sum(1, keepdims=True) / np.maximum(count_P1, 1)
-    apart: NDArray[np.float64] = np.where(has_score & (count_P1 > 1), filled - mean_P1, 0.0)
+    centred_PG, count_P1 = _center_groups(rewards_PG, has_score)
+    apart: NDArray[np.float64] = np.where(count_P1 > 1, centred_PG, 0.0)
     return apart * count_P1 / np.maximum(count_P1 - 1, 1) if baseline == "others" else apart
+
+
+def _center_groups(
+    rewards_PG: NDArray[np.float64], has_score: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return rewards less the mean of their group, (P, G), 0 where there is no score, and the number of scores of a group, (P, 1)."""
+    import numpy as np
+
+    filled_PG = np.where(has_score, rewards_PG, 0.0)
+    count_P1 = has_score.sum(1, keepdims=True)
+    mean_P1 = filled_PG.sum(1, keepdims=True) / np.maximum(count_P1, 1)
+    return np.where(has_score, filled_PG - mean_P1, 0.0), count_P1
 
 
 def normalise_each(
@@ -117,7 +127,7 @@ def importance_weights(
     """
     import numpy as np
 
-    weights_T: NDArray[np.float64] = np.exp(np.clip(old_T - sampled_T, -20.0, 20.0))
+    weights_T: NDArray[np.float64] = np.exp(np.clip(old_T - sampled_T, -MOST, MOST))
     if drop:
         return np.where((weights_T >= low) & (weights_T <= high), weights_T, 0.0)
     return np.minimum(weights_T, high)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Estimator = Literal["k1", "k2", "k3"]
-MOST_APART, MOST = 20.0, 10.0
+MAX_LOG_RATIO, MAX_K3 = 20.0, 10.0
 """Bounds of a log-ratio before its exponential, and of k3, as verl has them."""
 
 
@@ -26,5 +26,5 @@ def estimate_kl(logps_n: Tensor, reference_n: Tensor, estimator: Estimator) -> T
         return apart_n
     if estimator == "k2":
         return apart_n.square() / 2
-    apart_n = apart_n.clamp(-MOST_APART, MOST_APART)
-    return ((-apart_n).exp() - 1 + apart_n).clamp(-MOST, MOST)
+    apart_n = apart_n.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return ((-apart_n).exp() - 1 + apart_n).clamp(-MAX_K3, MAX_K3)

@@ -46,7 +46,7 @@ class Scorer:
         return self._loaded.max_seq_len
 
     def score(self, conversations: Sequence[Sequence[Message]], *, batch_size: int = 8) -> list[float]:
-        """The score of each conversation, in their order. Raises ``DataError`` for one that is longer than the model reads."""
+        """Return the score of each conversation, in their order. Raises ``DataError`` for one that is longer than the model reads."""
         encoded = [self._template.encode(each).ids for each in conversations]
         longest = self.max_seq_len
         if too_long := [number for number, ids in enumerate(encoded) if len(ids) > longest]:
@@ -86,9 +86,6 @@ class Scorer:
     @torch.inference_mode()
     def score_ids(self, rows: Sequence[Sequence[int]]) -> list[float]:
         """Return the score of each of these texts, which are read at once."""
-        return self._scores(rows)
-
-    def _scores(self, rows: Sequence[Sequence[int]]) -> list[float]:
         device = next(self._loaded.model.parameters()).device
         samples = [[Sample(ids, [True] * len(ids), "")] for ids in rows]
         batch = self._objective.collate(samples, length=max(map(len, rows))).with_index().to(device)
@@ -105,7 +102,7 @@ def batches(rows: Sequence[Sequence[int]], batch_size: int) -> list[list[int]]:
 
 
 def score_rows(scorer: Scorer, rows: Sequence[Row], *, batch_size: int = 8) -> Iterator[dict[str, Any]]:
-    """For each row its id, the ``scores`` of its answers, the number of the ``best`` one, and of a pair whether that was chosen."""
+    """Yield for each row its id, the ``scores`` of its answers, the number of the ``best`` one, and of a pair whether that was chosen."""
     asked = [read_answers(row) for row in rows]
     flat = [[*each.prompt, *answer] for each in asked for answer in each.answers]
     scores = iter(scorer.score(flat, batch_size=batch_size))
@@ -117,7 +114,7 @@ def score_rows(scorer: Scorer, rows: Sequence[Row], *, batch_size: int = 8) -> I
 
 
 def best_row(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The prompt of a row with its best answer, in the form that ``sft`` reads."""
+    """Return the prompt of a row with its best answer, in the form that ``sft`` reads."""
     each = read_answers(row)
     answer = each.answers[found["best"]]
     plain = all(set(turn) <= {"role", "content", "raw"} for turn in (*each.prompt, *answer))

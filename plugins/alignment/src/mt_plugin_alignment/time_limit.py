@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
 SIGNAL = signal.SIGVTALRM
 """Ours alone while a function runs: libraries that bound themselves take SIGALRM, and profilers SIGPROF."""
-AGAIN = 1.0
+SIGNAL_SECONDS = 1.0
 """Seconds between two signals, for a function that catches everything."""
 
 
@@ -28,7 +28,7 @@ def call_within(seconds: float | None, function: Callable[[], T]) -> T:
     if seconds is None:
         return function()
     in_main = threading.current_thread() is threading.main_thread()
-    return _interrupt(seconds, function) if in_main else _leave_behind(seconds, function)
+    return _interrupt(seconds, function) if in_main else _run_in_thread(seconds, function)
 
 
 def _interrupt(seconds: float, function: Callable[[], T]) -> T:
@@ -42,7 +42,7 @@ def _interrupt(seconds: float, function: Callable[[], T]) -> T:
         wait = seconds
         while not done.wait(wait):
             signal.pthread_kill(caller, SIGNAL)
-            wait = AGAIN
+            wait = SIGNAL_SECONDS
 
     before = signal.signal(SIGNAL, end)
     watcher = threading.Thread(target=watch, name="time limit", daemon=True)
@@ -58,7 +58,7 @@ def _interrupt(seconds: float, function: Callable[[], T]) -> T:
         signal.signal(SIGNAL, signal.SIG_DFL if before is None else before)
 
 
-def _leave_behind(seconds: float, function: Callable[[], T]) -> T:
+def _run_in_thread(seconds: float, function: Callable[[], T]) -> T:
     found: list[T] = []
     raised: list[BaseException] = []
 
@@ -68,7 +68,7 @@ def _leave_behind(seconds: float, function: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets it
             raised.append(error)
 
-    worker: Any = threading.Thread(target=run, name="reward", daemon=True)
+    worker = threading.Thread(target=run, name="reward", daemon=True)
     worker.start()
     worker.join(seconds)
     if worker.is_alive():

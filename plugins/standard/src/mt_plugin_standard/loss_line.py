@@ -24,7 +24,7 @@ def loss_line(records: Sequence[StepRecord]) -> str:
     """Mean loss (nats per token) and reward, evaluation, rate, gradient norm, speed and memory; what is missing is left out."""
     parts = [
         _format("loss {:.4f}", _mean(_values(records, "loss"))),
-        _format("reward {:.4f}", _mean(_values([_metrics(record) for record in records], "reward"))),
+        _format("reward {:.4f}", _mean(_numbers(_metrics(record).get("reward") for record in records))),
         *(_format(f"{name} {{:.4f}}", value) for name, value in _evaluation(records).items()),
         _format("lr {:.2e}", _last(records, "lr")),
         _format("norm {:.2f}", _last(records, "grad_norm")),
@@ -38,10 +38,13 @@ def _metrics(record: StepRecord) -> Mapping[str, Any]:
     return getattr(record, "metrics", None) or {}
 
 
-def _values(records: Iterable[StepRecord | Mapping[str, Any]], name: str) -> list[float]:
-    """The numbers that the records have under this name; a record without it counts for nothing."""
-    found = (each.get(name) if isinstance(each, Mapping) else getattr(each, name, None) for each in records)
-    return [float(value) for value in found if isinstance(value, int | float)]
+def _values(records: Iterable[StepRecord], name: str) -> list[float]:
+    """Return the numbers that the records have under this name; a record without it counts for nothing."""
+    return _numbers(getattr(record, name, None) for record in records)
+
+
+def _numbers(values: Iterable[Any]) -> list[float]:
+    return [float(value) for value in values if isinstance(value, int | float)]
 
 
 def _last(records: Sequence[StepRecord], name: str) -> float | None:

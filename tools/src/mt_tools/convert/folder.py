@@ -52,7 +52,7 @@ def write_folder(
     title: str,
     say: Say,
 ) -> None:
-    """These tensors, and all that stands beside them. What an objective trained beside the language head has files of its own."""
+    """Write these tensors, and all that stands beside them. What an objective trained beside the language head has files of its own."""
     beside: Mapping[str, Loaders] = {}
     if source.parts.objective_component.head == "own":
         loaders, shapes = classifier_names(loaders), classifier_names(shapes)

@@ -10,7 +10,7 @@ from mt_tools.report.run import Run
 from mt_tools.report.sections import NONE, per_run, section
 from mt_tools.report.summary import number
 
-_SPELLED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_CONTROL_NAMES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 """Control characters, which an untrained model writes and no page shows, as Python spells them."""
 
 
@@ -43,13 +43,13 @@ def _history(row_id: str, moments: Sequence[Moment], *, open_: bool) -> Markup:
 
 
 def _line(text: str, most: int = 70) -> str:
-    """Return the begin of a text, as far as it goes into a line."""
+    """Return the beginning of a text, as far as it goes into a line."""
     line = _plain(" ".join(text.split()))
     return line if len(line) <= most else f"{line[:most]}…"
 
 
 def _row(moment: Moment, *, with_prompt: bool = False) -> Markup:
-    """One iteration: when it was and how good, the best answer, and the worst one where it is another."""
+    """Show one iteration: when it was and how good, the best answer, and the worst one where it is another."""
     mean = "no score" if moment.mean is None else f"reward {number(moment.mean)}"
     count = f"{moment.count:,} answer" + ("s" if moment.count > 1 else "")
     if 0 < moment.scored < moment.count:
@@ -83,4 +83,4 @@ def _answer(label: str, answer: Answer, *, alone: bool = False) -> Markup:
 
 
 def _plain(text: str) -> str:
-    return text.translate(_SPELLED)
+    return text.translate(_CONTROL_NAMES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -77,17 +77,16 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
     return [*known, *(_other_chart(key, found) for key in others if not _belongs_to_another(key, found))]
 
 
-def _of_answers(found: Iterable[str]) -> Iterator[Chart]:
-    """The reward, each of its sources, and what else is told of answers; nothing for a run without a reward."""
-    keys = set(found)
-    if "reward" not in keys:
+def _of_answers(found: Collection[str]) -> Iterator[Chart]:
+    """Yield the reward, each of its sources, and what else is known of answers; nothing for a run without a reward."""
+    if "reward" not in found:
         return
     yield Chart("reward", "Reward", "mean of answers", held_out="eval_reward")
     yield from (
         _of_source(key, "reward_", "Reward {}", "mean of answers") for key in found if key.startswith("reward_")
     )
     for chart in ANSWERS:
-        if chart.key in keys:
+        if chart.key in found:
             yield replace(chart, held_out=f"eval_{chart.key}")
         if chart.key == "score_std":
             names = (key for key in found if key.startswith("score_std_"))

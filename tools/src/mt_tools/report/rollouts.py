@@ -25,7 +25,7 @@ CANDIDATES = 64
 MAX_BEGIN, MAX_END = 400, 200
 """Letters of one text that the page shows: what an answer comes to stands at its end."""
 _HEAD = re.compile(r'\{"step": \d+, "iteration": (\d+), "row_id": ("(?:[^"\\]|\\.)*")')
-"""Begin of a line as mt-train writes it; what begins otherwise is read whole."""
+"""Beginning of a line as mt-train writes it; what begins otherwise is read whole."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _score(value: Any) -> float | None:
 
 
 def shorten_middle(text: object) -> str:
-    """Return a text without what is neither near its begin nor near its end."""
+    """Return a text without what is neither near its beginning nor near its end."""
     whole = "" if text is None else str(text)
     left = len(whole) - MAX_BEGIN - MAX_END
     return whole if left <= 0 else f"{whole[:MAX_BEGIN]} … ({left:,} more letters) … {whole[-MAX_END:]}"

@@ -88,7 +88,7 @@ def _losses(run: Run) -> Iterator[Fact]:
 
 
 def _shares(run: Run) -> Iterator[Fact]:
-    """Where the time of a run went that writes answers: the parts are of the seconds in steps."""
+    """Yield where the time of a run went that writes answers: the parts are of the seconds in steps."""
     whole, waits = run.curves.seconds.last, run.curves["data_wait_seconds"].total
     rollouts = run.curves["rollout_seconds"].total
     if whole is None or not rollouts or whole[1] <= 0:

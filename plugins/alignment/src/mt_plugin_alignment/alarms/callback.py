@@ -63,7 +63,7 @@ class Alarm:
 
     @property
     def key(self) -> str:
-        """Return what its state is kept under."""
+        """Return the name under which the state of its condition is kept."""
         return f"{self.name}:{self.figure}" if self.figure else self.name
 
 
@@ -95,7 +95,7 @@ BOUNDS: tuple[tuple[AlarmName, str, str], ...] = (
         "kl is {value:.4g}: the model leaves that of the start; raise what it costs, or lower the rate",
     ),
 )
-"""Name, figure, and sentence of alarms that have a bound."""
+"""Alarms that have a bound: name, figure, and sentence."""
 CHANGES: tuple[tuple[AlarmName, str, str], ...] = (
     (
         "length",
@@ -109,8 +109,10 @@ CHANGES: tuple[tuple[AlarmName, str, str], ...] = (
         " objective.clip-high",
     ),
 )
-"""The same of alarms that compare with the start."""
-FALLS = "{figure} has fallen from {best:.4g} to {value:.4g} while reward rose from {before:.4g} to {now:.4g}: "
+"""Alarms that compare with the start: name, figure, and sentence."""
+FIGURES = frozenset({"reward", *(figure for _, figure, _ in (*BOUNDS, *CHANGES))})
+"""Figures that alarms look at, beside those of single rewards."""
+FALL_TEXT = "{figure} has fallen from {best:.4g} to {value:.4g} while reward rose from {before:.4g} to {now:.4g}: "
 
 
 def make_alarms(config: RolloutAlarmsConfig, watched: Sequence[str]) -> Iterator[Alarm]:
@@ -124,10 +126,10 @@ def make_alarms(config: RolloutAlarmsConfig, watched: Sequence[str]) -> Iterator
             yield Alarm(name, Change(figure, factor, count), text)
     if config.held_out is not None:
         condition = Divergence("eval_reward", "reward", config.held_out)
-        text = FALLS + "what is learned does not hold for other prompts"
+        text = FALL_TEXT + "what is learned does not hold for other prompts"
         yield Alarm("held-out", condition, text, "eval_reward", at_evaluations=True)
     for figure in watched if config.watched else ():
-        text = FALLS + "what is rewarded may not be what is wanted"
+        text = FALL_TEXT + "what is rewarded may not be what is wanted"
         yield Alarm("watched", Divergence(figure, "reward", max(2, count)), text, figure)
 
 
@@ -148,7 +150,7 @@ class RolloutAlarms:
         self._iteration, self._evaluated = _Means(), _Means()
 
     def on_run_start(self, context: CallbackContext) -> None:
-        """Find out what there is to look at. Raises ``MtError`` where an alarm is to end the run that never comes."""
+        """Choose the alarms of this run. Raises ``MtError`` where an alarm is to end the run that never comes."""
         watched = _watched(context.config)
         self._alarms = list(make_alarms(self._config, watched))
         objective = context.config.get("objective", {})
@@ -162,7 +164,7 @@ class RolloutAlarms:
             self._lines.cut_back(context.step)
 
     def on_step_end(self, context: CallbackContext) -> Control | None:
-        """Say what has come to be amiss with this step."""
+        """Report alarms that are due for the first time."""
         assert context.record is not None, "a step that has ended has a record"
         self._refuse_lack(context.record.metrics)
         figures = _figures(context.record)
@@ -175,10 +177,10 @@ class RolloutAlarms:
             due += self._look(
                 self._evaluated.take() | {"eval_reward": context.record.evaluation["eval_reward"]}, at_evaluations=True
             )
-        return self._tell(context.step, due) if due else None
+        return self._report(context.step, due) if due else None
 
     def on_run_end(self, context: CallbackContext) -> None:
-        """Write what could not be written so far."""
+        """Write lines that could not be written so far, and close the file."""
         if self._lines is not None:
             self._lines.close()
 
@@ -187,7 +189,7 @@ class RolloutAlarms:
         self.on_run_end(context)
 
     def state_dict(self) -> dict[str, Any]:
-        """Alarms that have rung, states of conditions, and sums of the iteration that is under way."""
+        """Return alarms that have rung, states of conditions, and sums of the iteration that is under way."""
         sums = {"iteration": self._iteration.sums, "evaluated": self._evaluated.sums}
         return {"rung": list(self._rung), "states": dict(self._states), **sums}
 
@@ -222,7 +224,7 @@ class RolloutAlarms:
                 due.append((alarm, alarm.text.format(figure=alarm.figure, **found)))
         return due
 
-    def _tell(self, step: int, due: Sequence[tuple[Alarm, str]]) -> Control:
+    def _report(self, step: int, due: Sequence[tuple[Alarm, str]]) -> Control:
         if self._lines is not None:
             self._lines.append({"step": step, "alarm": alarm.name, "text": text} for alarm, text in due)
         said = "; ".join(f"{alarm.name}: {text}" for alarm, text in due)
@@ -256,11 +258,10 @@ class _Means:
 
 def _figures(record: StepRecord) -> dict[str, float]:
     """Return the figures that alarms look at; one that is no number counts as one that is not there."""
-    looked_at = {"reward", *(figure for _, figure, _ in (*BOUNDS, *CHANGES))}
     return {
         name: value
         for name, value in record.metrics.items()
-        if (name in looked_at or name.startswith("reward_")) and math.isfinite(value)
+        if (name in FIGURES or name.startswith("reward_")) and math.isfinite(value)
     }
 
 
@@ -270,5 +271,5 @@ def _watched(config: Mapping[str, Any]) -> list[str]:
 
 
 def alarm_files(config: RolloutAlarmsConfig) -> tuple[str, ...]:
-    """Return what it writes into a run's folder."""
+    """Return the files that the callback writes into a run's folder."""
     return (FILE,)

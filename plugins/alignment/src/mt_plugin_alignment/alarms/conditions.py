@@ -14,7 +14,7 @@ State = dict[str, Any]
 Figures = Mapping[str, float]
 Found = Mapping[str, float]
 """Numbers of a sentence; empty while a condition does not hold."""
-ERRORS = 5.0
+STANDARD_ERRORS = 5.0
 """Standard errors by which two means have to differ: the best of many windows is high by chance, by three of them and more."""
 
 
@@ -76,9 +76,9 @@ class Change:
 class Divergence:
     """``rising`` has risen since ``figure`` was at its best, and ``figure`` has fallen: means over windows of so many values.
 
-    Both must differ by ``ERRORS`` standard errors of such a mean. The variance of a value is half the mean square of the difference
-    of neighbours (J. von Neumann, "Distribution of the ratio of the mean square successive difference to the variance", 1941), which
-    a trend hardly changes.
+    Both must differ by ``STANDARD_ERRORS`` of such a mean. The variance of a value is half the mean square of the difference of
+    neighbours (J. von Neumann, "Distribution of the ratio of the mean square successive difference to the variance", 1941), which a
+    trend hardly changes.
     """
 
     figure: str
@@ -102,6 +102,6 @@ class Divergence:
         value, now = (sum(column) / self.window for column in zip(*last, strict=True))
         if best is None or value > best[0]:
             return state | {"best": [value, now]}, {}
-        errors = [ERRORS * math.sqrt(sum_ / max(1, pairs) / self.window) for sum_ in squares]
+        errors = [STANDARD_ERRORS * math.sqrt(sum_ / max(1, pairs) / self.window) for sum_ in squares]
         holds = best[0] - value > errors[0] and now - best[1] > errors[1]
         return state, {"best": best[0], "value": value, "before": best[1], "now": now} if holds else {}

@@ -21,5 +21,5 @@ CALLBACKS: tuple[Component, ...] = (
     ),
 )
 
-WATCHED: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
+ALARM_DEFAULTS: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
 """``run_defaults`` of a run that learns from answers of its own: it has alarms, unless it says ``callbacks: none``."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ANY, ObjectiveComponent, UsageError
+from mt_core import ANY, ObjectiveComponent
 
 from ..objectives import presets
 from ..objectives.grpo_config import GrpoConfig
-from .callbacks import WATCHED
+from .callbacks import ALARM_DEFAULTS
+from .rewards import require_rewards
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -29,10 +30,7 @@ def _build(
 ) -> GrpoObjective:
     from ..objectives.grpo import GrpoObjective
 
-    if not rewards:
-        raise UsageError(
-            f"{name} learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)"
-        )
+    require_rewards(rewards, f"{name} learns from rewards")
     return GrpoObjective(tokenizer, template, config, rewards, sampler)
 
 
@@ -42,7 +40,7 @@ def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> Obj
         config=config,
         build=partial(_build, name),
         uses=("reward", "sampler"),
-        run_defaults=WATCHED,
+        run_defaults=ALARM_DEFAULTS,
         summary=summary,
         source=f"https://arxiv.org/abs/{paper}",
         layouts=ANY,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ANY, ObjectiveComponent, UsageError
+from mt_core import ANY, ObjectiveComponent
 
 from ..objectives.ppo_config import PpoConfig
-from .callbacks import WATCHED
+from .callbacks import ALARM_DEFAULTS
+from .rewards import require_rewards
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,8 +24,7 @@ def _ppo(
 ) -> PpoObjective:
     from ..objectives.ppo import PpoObjective
 
-    if not rewards:
-        raise UsageError("ppo learns from rewards: name one or more with --rewards NAME (mt-plugins list --components)")
+    require_rewards(rewards, "ppo learns from rewards")
     return PpoObjective(tokenizer, template, config, rewards, sampler)
 
 
@@ -40,7 +40,7 @@ CRITICS: tuple[ObjectiveComponent, ...] = (
         config=PpoConfig,
         build=_ppo,
         uses=("reward", "sampler"),
-        run_defaults=WATCHED,
+        run_defaults=ALARM_DEFAULTS,
         modules=_value_head,
         summary="answers of the model, each token judged by a critic that is trained beside it: PPO",
         source="https://arxiv.org/abs/1707.06347",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ANY, ObjectiveComponent, UsageError
+from mt_core import ANY, ObjectiveComponent
 
 from ..objectives.config import dpo_parts
 from ..objectives.online_config import OnlineDpoConfig, RejectionConfig
-from .callbacks import WATCHED
+from .callbacks import ALARM_DEFAULTS
+from .rewards import require_rewards
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -28,7 +29,7 @@ def _rejection(
 ) -> RejectionObjective:
     from ..objectives.rejection import RejectionObjective
 
-    _require(rewards, "rejection")
+    require_rewards(rewards, "rejection chooses answers by rewards")
     return RejectionObjective(tokenizer, template, config, rewards, sampler)
 
 
@@ -43,16 +44,8 @@ def _online_dpo(
 ) -> OnlineDpoObjective:
     from ..objectives.online_pairs import OnlineDpoObjective
 
-    _require(rewards, "online-dpo")
+    require_rewards(rewards, "online-dpo chooses answers by rewards")
     return OnlineDpoObjective(tokenizer, template, config, rewards, parts, sampler)
-
-
-def _require(rewards: Mapping[str, Any], name: str) -> None:
-    """Raise ``UsageError`` where a run names no rewards."""
-    if not rewards:
-        raise UsageError(
-            f"{name} chooses answers by rewards: name one or more with --rewards NAME (mt-plugins list --components)"
-        )
 
 
 ONLINE: tuple[ObjectiveComponent, ...] = (
@@ -61,7 +54,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         config=RejectionConfig,
         build=_rejection,
         uses=("reward", "sampler"),
-        run_defaults=WATCHED,
+        run_defaults=ALARM_DEFAULTS,
         summary="the best of several answers of the model, learned as sft does: RAFT, best-of-n, RFT",
         source="https://arxiv.org/abs/2304.06767",
         layouts=ANY,
@@ -72,7 +65,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         build=_online_dpo,
         parts=dpo_parts,
         uses=("reward", "sampler"),
-        run_defaults=WATCHED,
+        run_defaults=ALARM_DEFAULTS,
         summary="the best and the worst of several answers of the model as a pair, with any loss of dpo",
         source="https://arxiv.org/abs/2402.04792",
         layouts=ANY,

@@ -1,8 +1,11 @@
-"""Rewards."""
+"""Rewards, and the refusal of a run without any."""
 
 from __future__ import annotations
 
-from mt_core import ANY, Component
+from collections.abc import Mapping
+from typing import Any
+
+from mt_core import ANY, Component, UsageError
 
 from ..reward_functions.models import AdapterReward, AdapterRewardConfig, ModelReward, ModelRewardConfig
 from ..reward_functions.python_file import PythonConfig, PythonReward
@@ -58,3 +61,9 @@ REWARDS: tuple[Component, ...] = (
         layouts=ANY,
     ),
 )
+
+
+def require_rewards(rewards: Mapping[str, Any], use: str) -> None:
+    """Raise ``UsageError`` where a run names no rewards; ``use`` says what its objective does with them."""
+    if not rewards:
+        raise UsageError(f"{use}: name one or more with --rewards NAME (mt-plugins list --components)")

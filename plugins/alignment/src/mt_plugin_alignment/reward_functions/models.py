@@ -47,7 +47,10 @@ class AdapterRewardConfig(RewardOptions):
 
 
 class _ModelReward:
-    """What a model says at the end of an answer. An answer that is too long for it, or cannot be written down, has no score."""
+    """A reward that a model gives at the end of an answer.
+
+    An answer that is too long for the model, or cannot be written down, has no score.
+    """
 
     def __init__(self, *, weight: float, batch_size: int) -> None:
         self.weight, self._batch_size = weight, batch_size

@@ -18,11 +18,12 @@ from mt_core import ComponentError, UsageError, first_line
 
 from .base import Answer, RewardOptions
 
-LARGEST = 64 * 2**20
-"""Bytes of an answer of the service: a number for each of a million answers has less."""
-CHUNK = 2**16
-SHOWN = 200
-"""Characters of what the service says of a fault."""
+MAX_BYTES = 64 * 2**20
+"""Bytes of a response of the service: a number for each of a million answers has less."""
+CHUNK_BYTES = 2**16
+"""Bytes that are read at once, and at most of a response that says what is wrong."""
+MAX_SHOWN = 200
+"""Characters of a faulty response that a message has."""
 TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
 
 
@@ -70,7 +71,7 @@ class HttpReward:
     def __init__(self, config: HttpConfig) -> None:
         self._config, self.weight = config, config.weight
         self._shown = _without_secrets(urlsplit(config.url))
-        self._opener = urllib.request.build_opener(_Stay)
+        self._opener = urllib.request.build_opener(_NoRedirection)
 
     def score(self, answers: Sequence[Answer]) -> list[float | None]:
         """See ``Reward``. Raises ``ComponentError`` for a service that cannot be asked, or says something else than scores."""
@@ -120,12 +121,12 @@ class HttpReward:
         seconds = self._config.timeout
         end, content = time.monotonic() + seconds, b""
         with self._opener.open(request, timeout=seconds) as response:
-            while chunk := response.read1(CHUNK):
+            while chunk := response.read1(CHUNK_BYTES):
                 content += chunk
                 if time.monotonic() > end:
                     raise TimeoutError
-                if len(content) > LARGEST:
-                    raise ComponentError(f"reward http: {self._shown} answers with more than {LARGEST:,} bytes")
+                if len(content) > MAX_BYTES:
+                    raise ComponentError(f"reward http: {self._shown} answers with more than {MAX_BYTES:,} bytes")
         return content
 
     def _scores(self, content: bytes, count: int) -> list[float | None]:
@@ -135,7 +136,7 @@ class HttpReward:
             raise self._odd(f"what is no JSON ({first_line(error)})") from error
         scores = said.get("scores") if isinstance(said, dict) else None
         if not isinstance(scores, list) or not all(_is_score(each) for each in scores):
-            raise self._odd(repr(str(said)[:SHOWN]))
+            raise self._odd(repr(str(said)[:MAX_SHOWN]))
         if len(scores) != count:
             raise ComponentError(
                 f"reward http: {self._shown} gives {len(scores)} scores for {count} answers; it has to give one for each"
@@ -150,10 +151,10 @@ class HttpReward:
     def _status(self, error: urllib.error.HTTPError, headers: Mapping[str, str]) -> str:
         """Return what the service says, without the values of headers, which it may repeat."""
         with error:
-            body = error.read(CHUNK).decode("utf-8", "replace")
+            body = error.read(CHUNK_BYTES).decode("utf-8", "replace")
         for header in self._config.headers_env:
             body = body.replace(headers[header], "…")
-        text = next((line.strip() for line in body.splitlines() if line.strip()), "")[:SHOWN]
+        text = next((line.strip() for line in body.splitlines() if line.strip()), "")[:MAX_SHOWN]
         moved = "; redirections are not followed, name the address that it leads to" if 300 <= error.code < 400 else ""
         return f"says {error.code} {error.reason}{moved}" + (f": {text}" if text else "")
 
@@ -164,10 +165,10 @@ class HttpReward:
         return f"{type(reason).__name__}: {reason}" if isinstance(reason, Exception) else str(reason)
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
     """Follows no redirection: headers with secrets would go along."""
 
-    def redirect_request(self, *told: Any) -> None:
+    def redirect_request(self, *arguments: Any) -> None:
         """Return nothing, which makes an ``HTTPError`` of it."""
         return
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .base import Sampler
 
 FINISHES = ("eos", "stop", "length", "context")
-"""Why an answer ends (``mt_core.generation.Generation``)."""
+"""Reasons why an answer ends (``mt_core.generation.Generation``)."""
 
 
 def write_answers(

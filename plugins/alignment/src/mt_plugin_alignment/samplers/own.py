@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OwnConfig(MtConfig):
-    """With which weights."""
+    """Weights that the sampler writes with."""
 
     weights: Literal["auto", "live", "copy"] = Field(
         "auto",
