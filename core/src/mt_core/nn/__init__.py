@@ -14,7 +14,15 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
-from mt_core.nn.experts import Exchange, Experts, ListedExperts, Received, clamped_swiglu
+from mt_core.nn.experts import (
+    Exchange,
+    Experts,
+    ListedExperts,
+    Received,
+    clamped_swiglu,
+    expert_layouts,
+    list_experts,
+)
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
@@ -59,8 +67,10 @@ __all__ = [
     "clamped_swiglu",
     "document_lengths",
     "exclude_from_compile",
+    "expert_layouts",
     "geglu",
     "linear_with_low_rank",
+    "list_experts",
     "low_rank",
     "objective_modules",
     "rotate",

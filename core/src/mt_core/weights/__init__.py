@@ -6,7 +6,17 @@ Importing this imports no torch; every fault is a ``WeightsError`` that names th
 from typing import Any
 
 from mt_core.deprecation import current_name
-from mt_core.weights.files import Loaders, RowInit, check_file, contained_file, open_pickle, open_safetensors, read_json
+from mt_core.weights.experts import fused_experts, listed_experts
+from mt_core.weights.files import (
+    Loaders,
+    RowInit,
+    check_file,
+    contained_file,
+    load_rows,
+    open_pickle,
+    open_safetensors,
+    read_json,
+)
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 
 __all__ = [
@@ -16,7 +26,10 @@ __all__ = [
     "check_file",
     "check_folder",
     "contained_file",
+    "fused_experts",
     "is_folder",
+    "listed_experts",
+    "load_rows",
     "open_folder",
     "open_pickle",
     "open_safetensors",
