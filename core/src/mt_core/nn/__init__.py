@@ -14,6 +14,7 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
+from mt_core.nn.decoder import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
@@ -28,14 +29,20 @@ __all__ = [
     "AdaptedLinear",
     "AttentionFn",
     "Batch",
+    "Block",
     "BlockContext",
+    "Decoder",
+    "DecoderModel",
     "Fill",
+    "GatedMLP",
+    "GroupedQueryAttention",
     "KVCache",
     "Layer",
     "LayerSpec",
     "LossFactor",
     "LossSums",
     "LossTerms",
+    "NormNames",
     "RMSNorm",
     "Rotary",
     "SdpaAttention",
@@ -57,5 +64,6 @@ __all__ = [
     "tensor_generator",
     "token_logprobs",
     "token_scores",
+    "tokens_seen",
     "with_loss",
 ]
