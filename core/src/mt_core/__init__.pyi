@@ -21,6 +21,7 @@ from mt_core.config.base import Layout as Layout
 from mt_core.config.base import ModelConfig as ModelConfig
 from mt_core.config.base import MtConfig as MtConfig
 from mt_core.config.base import Patterns as Patterns
+from mt_core.config.decoder import DecoderConfig as DecoderConfig
 from mt_core.config.experts import ExpertLayout as ExpertLayout
 from mt_core.config.experts import RouterOptions as RouterOptions
 from mt_core.config.rope import RopeScaling as RopeScaling
@@ -79,6 +80,3 @@ from mt_core.tracking.step_lines import StepLines as StepLines
 from mt_core.warmup import WarmupOptions as WarmupOptions
 from mt_core.warmup import peak_update as peak_update
 from mt_core.warmup import warmup_schedule as warmup_schedule
-
-API_VERSION: int
-__version__: str

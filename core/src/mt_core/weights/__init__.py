@@ -6,6 +6,17 @@ Importing this imports no torch; every fault is a ``WeightsError`` that names th
 from typing import Any
 
 from mt_core.deprecation import current_name
+from mt_core.weights.config_json import (
+    FIXED,
+    KEYS,
+    Architecture,
+    decoder_format,
+    decoder_tensors,
+    layer_types,
+    read_config,
+    refuse_values,
+    write_config,
+)
 from mt_core.weights.experts import fused_experts, listed_experts
 from mt_core.weights.files import (
     Loaders,
@@ -21,20 +32,29 @@ from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder,
 
 __all__ = [
     "CONFIG",
+    "FIXED",
+    "KEYS",
+    "Architecture",
     "Loaders",
     "RowInit",
     "check_file",
     "check_folder",
     "contained_file",
+    "decoder_format",
+    "decoder_tensors",
     "fused_experts",
     "is_folder",
+    "layer_types",
     "listed_experts",
     "load_rows",
     "open_folder",
     "open_pickle",
     "open_safetensors",
+    "read_config",
     "read_json",
+    "refuse_values",
     "without_tied_head",
+    "write_config",
 ]
 
 
