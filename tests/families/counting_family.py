@@ -37,7 +37,7 @@ class CountingConfig(ModelConfig):
 class Counting(TrainModel):
     """Embed, blocks, norm, head."""
 
-    kept = ("*.balance",)
+    kept = ("*.balance", "*.seen")
     default_targets = ("qkv_proj", "gate_up_proj", "down_proj")
 
     def __init__(self, config: CountingConfig) -> None:
@@ -50,8 +50,8 @@ class Counting(TrainModel):
         self.lm_head = nn.Linear(config.dim, config.vocab_size, bias=False)
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
-        if name.endswith("balance"):
-            tensor.fill_(START)
+        if name.endswith(("balance", "seen")):
+            tensor.fill_(START if name.endswith("balance") else 0.0)
         elif name.endswith("router.weight"):
             tensor.normal_(0.0, 1.0, generator=generator)
         else:
@@ -65,8 +65,9 @@ class Counting(TrainModel):
         for name, module in context.modules():
             if isinstance(module, CountingBlock):
                 counts = context.step_sum(f"experts.{module.index}")
-                bias = context.read(f"{name}.balance")
+                bias, seen = context.read(f"{name}.balance"), context.read(f"{name}.seen")
                 context.write(f"{name}.balance", bias + self.config.rate * torch.sign(counts.mean() - counts).float())
+                context.write(f"{name}.seen", seen + counts.sum().float())
 
 
 class CountingBlock(nn.Module):
@@ -83,6 +84,7 @@ class CountingBlock(nn.Module):
         self.down_proj = nn.Linear(2 * dim, dim, bias=False)
         self.router = nn.Linear(dim, EXPERTS, bias=False)
         self.balance = nn.Parameter(torch.zeros(EXPERTS))
+        self.seen = nn.Parameter(torch.zeros(1))
         self.experts = nn.Parameter(torch.zeros(EXPERTS, dim))
 
     def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
@@ -108,7 +110,7 @@ class CountingBlock(nn.Module):
         context.gather(f"experts.{self.index}", counts_X)
         context.report(self.figure, (score_BT * trained_BT).sum(), trained_BT.sum())
         context.report(f"first_expert_{self.index}", counts_X[0], trained_BT.sum())
-        context.report("calls", torch.ones(()), 1.0)
+        context.report("trained_share", trained_BT.sum(), float(trained_BT.numel()))
 
 
 # --------------------------------------------------------------------------------------------------------------- files

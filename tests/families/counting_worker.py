@@ -26,8 +26,9 @@ def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
     found = _summary(engine, losses)
     figures = [dict(record.metrics) for record in losses.records]
     keys = sorted({key for record in losses.records for key in record.evaluation})
-    dtypes = {name: str(each.dtype) for name, each in engine.whole_weights() if name.endswith("balance")}
-    trained = [name for name, each in engine.module.model.named_parameters() if each.requires_grad and "balance" in name]
+    kept = engine.module.model.kept_names()
+    dtypes = {name: str(each.dtype) for name, each in engine.whole_weights() if name in kept}
+    trained = [name for name, each in engine.module.model.named_parameters() if each.requires_grad and name in kept]
     values = {name: found["values"][name] for name in dtypes}
     return {**found, "values": values, "figures": figures, "eval_keys": keys, "dtypes": dtypes, "trained": trained}
 
