@@ -80,3 +80,6 @@ from mt_core.tracking.step_lines import StepLines as StepLines
 from mt_core.warmup import WarmupOptions as WarmupOptions
 from mt_core.warmup import peak_update as peak_update
 from mt_core.warmup import warmup_schedule as warmup_schedule
+
+API_VERSION: int
+__version__: str
