@@ -28,7 +28,7 @@ from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
-from mt_core.nn.mixture import Mixture, balance_loss
+from mt_core.nn.mixture import Mixture, balance_by_bias, balance_loss
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
 from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
@@ -72,6 +72,7 @@ __all__ = [
     "TokenObjective",
     "TokenScores",
     "TrainModel",
+    "balance_by_bias",
     "balance_loss",
     "chunked_loss",
     "clamped_swiglu",
