@@ -14,13 +14,16 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
+from mt_core.nn.experts import Exchange, Experts, ListedExperts, Received, clamped_swiglu
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
+from mt_core.nn.mixture import Mixture, balance_loss
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
 from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
+from mt_core.nn.router import Choice, Router
 from mt_core.nn.scores import TokenScores
 from mt_core.nn.step import AdapterContext, StepSums
 
@@ -31,15 +34,22 @@ __all__ = [
     "AttentionFn",
     "Batch",
     "BlockContext",
+    "Choice",
+    "Exchange",
+    "Experts",
     "Fill",
     "KVCache",
     "Layer",
     "LayerSpec",
+    "ListedExperts",
     "LossFactor",
     "LossSums",
     "LossTerms",
+    "Mixture",
     "RMSNorm",
+    "Received",
     "Rotary",
+    "Router",
     "SdpaAttention",
     "SharedParameters",
     "StepSums",
@@ -47,7 +57,9 @@ __all__ = [
     "TokenObjective",
     "TokenScores",
     "TrainModel",
+    "balance_loss",
     "chunked_loss",
+    "clamped_swiglu",
     "document_lengths",
     "exclude_from_compile",
     "geglu",
