@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -21,6 +22,29 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "dff", "ffn_hidden_size"), 48),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"), LONGEST),
     **dict.fromkeys(("sliding_window", "local_attention"), 6),
+    **dict.fromkeys(
+        (
+            "moe_intermediate_size",
+            "shared_expert_intermediate_size",
+            "expert_ffn_hidden_size",
+            "moe_shared_expert_intermediate_size",
+        ),
+        16,
+    ),
+    **dict.fromkeys(("shared_intermediate_size", "moe_shared_intermediate_size", "intermediate_size_mlp"), 24),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(
+        ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_top_k", "moe_topk", "router_top_k"), 2
+    ),
+    **dict.fromkeys(("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"), 1),
+    **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace", "num_zero_experts", "zero_expert_num"), 1),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
+    **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "attention_chunk_size"), 4),
+    **dict.fromkeys(("v_head_dim", "swa_v_head_dim"), 6),
+    **dict.fromkeys(("qk_head_dim", "swa_head_dim", "global_head_dim"), 8),
+    "swa_num_attention_heads": 4,
+    **dict.fromkeys(("swa_num_key_value_heads", "num_global_key_value_heads"), 2),
+    **dict.fromkeys(("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers"), 0),
     "pad_token_id": None,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -32,6 +56,10 @@ EXTRA: dict[str, dict[str, Any]] = {
     "cohere": {"logit_scale": 0.3},
     "cohere2": {"logit_scale": 0.3},
     "gemma2": {"query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, "attn_logit_softcapping": 4.0},
+    "gemma4_unified_text": {
+        "per_layer_config": {str(layer): {"head_dim": 16} for layer in range(1, LAYERS)},
+        "final_logit_softcapping": 5.0,
+    },
     "granite": {
         "logits_scaling": 3.0,
         "embedding_multiplier": 2.0,
@@ -46,11 +74,17 @@ EXTRA: dict[str, dict[str, Any]] = {
     "olmo": {"clip_qkv": 1.5},
     "gpt_neox": {"rotary_pct": 0.5, "use_parallel_residual": True},
     "smollm3": {"no_rope_layer_interval": 2},
+    "deepseek_v2": {"num_experts_per_tok": 2, "topk_method": "greedy", "n_group": None, "topk_group": None},
+    "dots1": {"num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1, "n_group": 2, "topk_group": 1},
     "hunyuan_v1_dense": {"head_dim": 8},
+    "hunyuan_v1_moe": {"head_dim": 8},
     "nemotron": {"num_key_value_heads": 2, "head_dim": 8},
     "vaultgemma": {"query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, "attn_logit_softcapping": 4.0},
 }
 """Type → values of its own: what scales, caps and limits."""
+
+
+_NOISE = re.compile(r"drop|jitter")
 
 
 def config_of(kind: str) -> Any:
@@ -62,7 +96,17 @@ def config_of(kind: str) -> Any:
     if isinstance(types, list | tuple) and types:
         kinds = list(dict.fromkeys(types))
         named["layer_types"] = (kinds * LAYERS)[:LAYERS]
-    named |= {key: 0.0 for key, value in given.items() if "drop" in key and isinstance(value, float)}
+    for key in ("mlp_layer_types", "hybrid_layer_pattern", "no_rope_layers"):
+        listed = given.get(key)
+        if isinstance(listed, list | tuple) and listed:
+            named[key] = (list(dict.fromkeys(listed)) * LAYERS)[:LAYERS]
+    if "qk_rope_head_dim" in given and given.get("head_dim") is None:
+        named.pop("head_dim", None)
+    elif "qk_rope_head_dim" in given:
+        named["head_dim"] = 4
+    if "kv_lora_rank" in given:
+        named["num_key_value_heads"] = 4
+    named |= {key: 0.0 for key, value in given.items() if _NOISE.search(key) and isinstance(value, float)}
     return cls(**{**named, **EXTRA.get(kind, {})})
 
 
@@ -74,11 +118,14 @@ def content(kind: str, **changes: Any) -> dict[str, Any]:
 
 
 def model(kind: str, seed: int = 0) -> PreTrainedModel:
-    """Transformers' own, with eager attention, every vector away from its first value."""
+    """Transformers' own, with eager attention, every vector and saved buffer away from its first value."""
     torch.manual_seed(seed)
-    built = AutoModelForCausalLM.from_config(config_of(kind), attn_implementation="eager")
+    built = AutoModelForCausalLM.from_config(
+        config_of(kind), attn_implementation="eager", experts_implementation="eager"
+    )
     with torch.no_grad():
-        for parameter in built.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(torch.randn_like(parameter) * 0.2)
+        saved = built.state_dict()
+        vectors = [each for each in built.parameters() if each.dim() == 1]
+        for each in [*vectors, *(each for name, each in built.named_buffers() if name in saved)]:
+            each.add_(torch.randn_like(each) * 0.2)
     return built.float()

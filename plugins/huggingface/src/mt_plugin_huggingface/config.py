@@ -11,7 +11,7 @@ from mt_core import ModelConfig
 
 from .types import ModelType, known_types, why_not
 
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+ROPE_TYPES = ("default", "linear", "llama3", "proportional", "yarn")
 """Rotary scalings that do not hang on the longest row of a batch, which is another one on each layout."""
 
 
