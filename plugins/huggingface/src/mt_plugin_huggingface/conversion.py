@@ -196,7 +196,8 @@ class Conversions:
 
     def _plain_name(self, name: str) -> str:
         """A name in files without what old versions and bare decoders write differently."""
-        return apply_renamings(name, self._renamings).removeprefix(f"{self.model.base_model_prefix}.")
+        plain: str = apply_renamings(name, self._renamings)
+        return plain.removeprefix(f"{self.model.base_model_prefix}.")
 
     def _pieces(self) -> dict[str, dict[str, Piece]]:
         """Tensor of the model → plain name → the tensor in files, of those that make it."""
