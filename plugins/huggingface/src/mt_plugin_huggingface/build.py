@@ -35,7 +35,8 @@ def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
     content = config.content()
     plain = {key: 0.0 for key, value in content.items() if _DROPOUT.search(key) and isinstance(value, float)}
     try:
-        theirs = CONFIG_MAPPING[config.kind.name].from_dict({**content, **plain})
+        cls = CONFIG_MAPPING[config.kind.name]
+        theirs = cls.from_dict(cls._decode_special_floats({**content, **plain}))  # JSON has no infinity
         for key, value in theirs.to_dict().items():  # those that the file leaves out
             if _DROPOUT.search(key) and isinstance(value, float):
                 setattr(theirs, key, 0.0)
@@ -49,7 +50,7 @@ def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
         ) from error
     for module in model.modules():
         if hasattr(getattr(module, "config", None), "_attn_implementation"):
-            module.config._attn_implementation_internal = NAME
+            module.config._attn_implementation_internal = "eager" if config.kind.own_attention else NAME
     return model
 
 
