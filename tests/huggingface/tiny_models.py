@@ -16,7 +16,7 @@ SMALL: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim"), 32),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), LAYERS),
-    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 4),
     "num_key_value_heads": 2,
     "head_dim": 8,
     **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "dff", "ffn_hidden_size"), 48),
@@ -49,6 +49,17 @@ SMALL: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
     "initializer_range": 0.15,
+    # states
+    **dict.fromkeys(("linear_num_key_heads", "mamba_n_groups", "n_groups"), 2),
+    **dict.fromkeys(("linear_num_value_heads", "mamba_n_heads", "mamba_num_heads"), 4),
+    **dict.fromkeys(
+        ("linear_key_head_dim", "linear_value_head_dim", "state_size", "mamba_d_state", "ssm_state_size"), 8
+    ),
+    **dict.fromkeys(("mamba_d_head", "mamba_head_dim"), 16),
+    **dict.fromkeys(("mamba_expand", "expand"), 2),
+    **dict.fromkeys(("linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv", "conv_L_cache"), 3),
+    **dict.fromkeys(("mamba_chunk_size", "chunk_size", "time_step_rank", "mamba_dt_rank"), 4),
+    "mamba_d_ssm": 64,
 }
 """Values by key, where a type has it. The window is shorter than the rows."""
 
@@ -60,6 +71,19 @@ EXTRA: dict[str, dict[str, Any]] = {
         "per_layer_config": {str(layer): {"head_dim": 16} for layer in range(1, LAYERS)},
         "final_logit_softcapping": 5.0,
     },
+    "bamba": {"attn_layer_indices": [1]},
+    "codegen": {"rotary_dim": 4},
+    "falcon": {"num_kv_heads": 2, "new_decoder_architecture": True},
+    "falcon_h1": {
+        "embedding_multiplier": 2.0,
+        "lm_head_multiplier": 0.5,
+        "key_multiplier": 0.7,
+        "attention_out_multiplier": 0.8,
+        "ssm_multipliers": [0.5, 0.6, 0.7, 0.8, 0.9],
+    },
+    "gpt_neo": {"attention_types": [[["global", "local"], 1], [["global"], 1]], "window_size": 6},
+    "gptj": {"rotary_dim": 4},
+    "mamba2": {"num_heads": 8, "head_dim": 8},
     "granite": {
         "logits_scaling": 3.0,
         "embedding_multiplier": 2.0,
@@ -113,7 +137,7 @@ def config_of(kind: str) -> Any:
 def content(kind: str, **changes: Any) -> dict[str, Any]:
     """A ``config.json``."""
     config = config_of(kind)
-    written: dict[str, Any] = config.to_diff_dict()
+    written: dict[str, Any] = config._encode_special_floats(config.to_diff_dict())  # as transformers writes infinity
     return {**written, "model_type": kind, **changes}
 
 

@@ -70,7 +70,8 @@ def build_plain(config: HuggingFaceConfig) -> PreTrainedModel:
     content = config.content()
     plain = {key: 0.0 for key, value in content.items() if _DROPOUT.search(key) and isinstance(value, float)}
     try:
-        theirs = CONFIG_MAPPING[config.kind.name].from_dict({**content, **plain})
+        cls = CONFIG_MAPPING[config.kind.name]
+        theirs = cls.from_dict(cls._decode_special_floats({**content, **plain}))  # JSON has no infinity
         for key, value in theirs.to_dict().items():  # those that the file leaves out
             if _DROPOUT.search(key) and isinstance(value, float):
                 setattr(theirs, key, 0.0)
@@ -84,7 +85,7 @@ def build_plain(config: HuggingFaceConfig) -> PreTrainedModel:
         ) from error
     for module in model.modules():
         if hasattr(getattr(module, "config", None), "_attn_implementation"):
-            module.config._attn_implementation_internal = NAME
+            module.config._attn_implementation_internal = "eager" if config.kind.own_attention else NAME
             module.config._experts_implementation_internal = EXPERTS
     return model
 

@@ -39,6 +39,7 @@ class HuggingFaceModel(TrainModel):
         super().__init__()
         self.config = config
         model, kind = build_language_model(config), config.kind
+        self.ragged_batches = kind.knows_documents
         self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside
@@ -122,7 +123,7 @@ class Outside:
     def begin(self, context: BlockContext, hidden_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D): what the model does to embedded tokens before its first block."""
         calls = context.shared[_SHARED] = self.frame(hidden_BTD.device).run(hidden_BTD, context)
-        return calls[0].hidden_BTD
+        return calls[0].hidden_BTD.to(hidden_BTD.dtype)  # tables of positions are fp32
 
     @torch.no_grad()
     def _restore_buffers(self, device: torch.device) -> None:
@@ -141,10 +142,13 @@ class _Block:
         outside, number = self.__dict__["_outside"], self.__dict__["_number"]
         if number == 0 and outside.config.kind.positions is None:
             hidden_BTD = outside.begin(context, hidden_BTD)
-        call = outside.calls(context, hidden_BTD)[number]
+        call, kind = outside.calls(context, hidden_BTD)[number], outside.config.kind
+        goes_on = context.cache is not None and context.cache.length > 0
+        pieces = torch.split(hidden_BTD, 1, 1) if kind.by_token and goes_on else [hidden_BTD]
         with inside(context):
-            out: Tensor = super().forward(hidden_BTD, *call.args, **call.named)  # type: ignore[misc]
-        return out
+            outs = [super(_Block, self).forward(piece, *call.args, **call.named) for piece in pieces]  # type: ignore[misc]
+        hidden = [out[0] if kind.tuple_size else out for out in outs]
+        return hidden[0] if len(hidden) == 1 else torch.cat(hidden, 1)
 
 
 class _Positions:

@@ -6,6 +6,7 @@ files mean. ``values`` reads JSON only.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -30,7 +31,18 @@ def values(path: Path) -> Mapping[str, Any]:
     if fault := fault_of(content):
         raise WeightsError(f"{file}: {fault}")
     check_folder(path)
-    return {"config": content}
+    return {"config": _with_named_infinity(content)}
+
+
+def _with_named_infinity(value: Any) -> Any:
+    """The same with numbers that JSON does not have as transformers 5 writes them; before, it wrote a bare ``Infinity``."""
+    if isinstance(value, dict):
+        return {key: _with_named_infinity(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_named_infinity(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"__float__": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+    return value
 
 
 def tensors(path: Path, config: HuggingFaceConfig) -> Loaders:
