@@ -1,7 +1,6 @@
 """The public names of ``mt_core``, and where each is defined."""
 
 from mt_core.adapters.base import Adapter as Adapter
-from mt_core.adapters.base import AdapterContext as AdapterContext
 from mt_core.adapters.base import Probe as Probe
 from mt_core.adapters.config import LowRankConfig as LowRankConfig
 from mt_core.adapters.config import TargetConfig as TargetConfig
@@ -58,6 +57,7 @@ from mt_core.groups import whole_shape as whole_shape
 from mt_core.hookspecs import hookimpl as hookimpl
 from mt_core.kinds import Kind as Kind
 from mt_core.model_protocols import Quantizer as Quantizer
+from mt_core.nn.step import AdapterContext as AdapterContext
 from mt_core.protocols import Dataset as Dataset
 from mt_core.protocols import GradientTransform as GradientTransform
 from mt_core.protocols import ManyConversations as ManyConversations

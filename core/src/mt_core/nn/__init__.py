@@ -20,15 +20,17 @@ from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
 from mt_core.nn.mixture import Mixture, balance_loss
-from mt_core.nn.model import Layer, LayerSpec, TrainModel, tensor_generator
+from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
 from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
 from mt_core.nn.router import Choice, Router
 from mt_core.nn.scores import TokenScores
+from mt_core.nn.step import AdapterContext, StepSums
 
 __all__ = [
     "NOT_TRAINED",
     "AdaptedLinear",
+    "AdapterContext",
     "AttentionFn",
     "Batch",
     "BlockContext",
@@ -50,6 +52,7 @@ __all__ = [
     "Router",
     "SdpaAttention",
     "SharedParameters",
+    "StepSums",
     "StoredLinear",
     "TokenObjective",
     "TokenScores",
@@ -64,6 +67,7 @@ __all__ = [
     "low_rank",
     "objective_modules",
     "rotate",
+    "run_recomputed",
     "sharing_of",
     "swiglu",
     "tensor_generator",
