@@ -11,7 +11,7 @@ from mt_core import ModelConfig
 
 from .types import ModelType, known_types, why_not
 
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+ROPE_TYPES = ("default", "linear", "llama3", "proportional", "yarn")
 """Rotary scalings that do not hang on the longest row of a batch, which is another one on each layout."""
 
 
@@ -57,7 +57,8 @@ class HuggingFaceConfig(ModelConfig):
 
     def content(self) -> dict[str, Any]:
         """``config.json`` with the numbers of this config."""
-        own = {self.kind.names["vocab_size"]: self.vocab_size, self.kind.names["max_seq_len"]: self.max_seq_len}
+        numbers = {"vocab_size": self.vocab_size, "max_seq_len": self.max_seq_len}
+        own = {key: numbers[name] for name, key in self.kind.names.items() if name in numbers}
         return {**self.config, **own, "architectures": [self.kind.architecture]}
 
 
