@@ -56,6 +56,11 @@ def inside(context: BlockContext) -> Iterator[None]:
         _CONTEXT.reset(token)
 
 
+def current_context() -> BlockContext:
+    """The context of the block, or of the frame, that runs."""
+    return _CONTEXT.get()
+
+
 def attend(
     module: nn.Module,
     query: Tensor,
