@@ -20,6 +20,7 @@ from mt_train.assemble.injection import inject
 from mt_train.assemble.model import parameter_groups
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
 from mt_train.assemble.report import example, model_title, warnings
 from mt_train.assemble.run import RunOptions
 from mt_train.assemble.weights import adapter_weights, weights_of
@@ -182,13 +183,14 @@ def _about(parts: Parts, plan: Plan, data: RunData, drawn: Drawing) -> dict[str,
             "total": sum(parameter.numel() for parameter in parameters),
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
+        "adapter": adapter_reach(config.adapter.name, drawn.model),
         "groups": [asdict(group) for group in group_sizes(drawn.groups, lr=rate)],
         "rates": sample_rates(schedule, rate, steps),
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
-        "warnings": warnings(config, data, plan),
+        "warnings": [*warnings(config, data, plan), *_quantizer_warnings(config, drawn)],
         "training": data.train.report.describe(),
         "held_out": data.held_out.report.describe() if len(data.held_out) else "nothing",
         "example": example(data),
@@ -206,6 +208,12 @@ def _about(parts: Parts, plan: Plan, data: RunData, drawn: Drawing) -> dict[str,
         "epochs": None if data.stream else config.train.epochs or steps / loader.steps_in(1.0),
         "stages": _stages(parts, plan, drawn, row_tokens),
     }
+
+
+def _quantizer_warnings(config: RunConfig, drawn: Drawing) -> list[str]:
+    if not drawn.quantized:
+        return []
+    return dense_warnings(config.quantizer.name, *count_stored(drawn.model, drawn.quantized))
 
 
 def _row_tokens(config: RunConfig, data: RunData) -> int:
