@@ -1,26 +1,46 @@
 """Attention of transformers' models by mt_core's: documents stay apart, ranks may share rows, and no mask is made.
 
-Shapes: B rows, T tokens, S keys (those in the cache too), N query heads, K key/value heads, H head width.
+Shapes: B rows, T tokens, S keys (those in the cache too), N query heads, K key/value heads, H head width, W width of the values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from transformers import Cache
+from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from mt_core import UsageError
 from mt_core.nn import BlockContext, KVCache
 
+if TYPE_CHECKING:
+    from .frame import Call
+
 NAME = "mt"
 """The attention's name at transformers. No mask function has it, so that models make no mask."""
+RULES = "mt-rules"
+"""Its name while a model is asked by which rules it would make its masks."""
 
-_CONTEXT: ContextVar[BlockContext] = ContextVar("context of the block that runs")
+
+class Rule(NamedTuple):
+    """Which tokens before it a token sees, by the mask that a model makes: all, those of a window, or those of its chunk."""
+
+    window: int | None = None
+    chunk: int | None = None
+
+
+class _Inside(NamedTuple):
+    context: BlockContext
+    rule: Rule | None
+
+
+_INSIDE: ContextVar[_Inside] = ContextVar("context and rule of the block that runs")
 
 _WITHOUT_MEANING = frozenset(
     {
@@ -31,6 +51,7 @@ _WITHOUT_MEANING = frozenset(
         "past_key_values",
         "output_attentions",
         "output_hidden_states",
+        "output_router_logits",
         "return_dict",
         "logits_to_keep",
         "num_items_in_batch",
@@ -42,16 +63,59 @@ _WITHOUT_MEANING = frozenset(
 def register() -> None:
     """Make the attention known to transformers."""
     AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(RULES, _rule_of)
 
 
 @contextmanager
-def inside(context: BlockContext) -> Iterator[None]:
-    """Run a block in this context. Not as a keyword: some layers hand on none."""
-    token = _CONTEXT.set(context)
+def inside(context: BlockContext, rule: Rule | None = None) -> Iterator[None]:
+    """Run a block in this context, by this rule of its mask. Not as keywords: some layers hand on none."""
+    token = _INSIDE.set(_Inside(context, rule))
     try:
         yield
     finally:
-        _CONTEXT.reset(token)
+        _INSIDE.reset(token)
+
+
+def read_rules(model: nn.Module, run: Callable[[], Sequence[Call]]) -> list[Rule]:
+    """Ask a model by which rule it makes the mask of each block; ``run`` is its frame's forward on two tokens on the CPU.
+
+    Some models, as Llama 4, say nowhere else what a block sees. Raises ``UsageError`` for a rule that is not known here.
+    """
+    configs = [
+        each.config for each in model.modules() if hasattr(getattr(each, "config", None), "_attn_implementation")
+    ]
+    for config in configs:
+        config._attn_implementation_internal = RULES
+    try:
+        calls = run()
+    finally:
+        for config in configs:
+            config._attn_implementation_internal = NAME
+    given = ([*call.args, *call.named.values()] for call in calls)
+    return [next((each for each in values if isinstance(each, Rule)), Rule()) for values in given]
+
+
+def _rule_of(
+    mask_function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+    local_size: int | None = None,
+    use_vmap: bool = False,
+    **named: Any,
+) -> Rule:
+    """Stand for a mask: the rule by which transformers would fill it, seen by asking about some pairs of tokens."""
+    size = local_size or 8
+    queries_Q1 = torch.tensor([0, 1, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size])[:, None]
+    keys_S, first = torch.arange(3 * size + 2), torch.tensor(0)
+    is_before_QS = keys_S <= queries_Q1
+    rules = {Rule(): is_before_QS}
+    if local_size is not None:
+        rules[Rule(window=local_size)] = is_before_QS & (keys_S > queries_Q1 - local_size)
+        rules[Rule(chunk=local_size)] = is_before_QS & (keys_S // local_size == queries_Q1 // local_size)
+    if not use_vmap:  # which says that a model has a pattern of its own on top
+        seen_QS = mask_function(first, first, queries_Q1, keys_S).expand_as(is_before_QS)
+        for rule, expected_QS in rules.items():
+            if torch.equal(seen_QS, expected_QS):
+                return rule
+    raise UsageError("this model's mask is neither causal nor a window nor chunks, and no attention here does it")
 
 
 def attend(
@@ -65,19 +129,33 @@ def attend(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     is_causal: bool | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """(B, N, T, H), (B, K, S, H), (B, K, S, H) -> (B, T, N, H), as transformers calls it. Raises ``UsageError`` for other wishes."""
+    """(B, N, T, H), (B, K, S, H), (B, K, S, W) -> (B, T, N, W), as transformers calls it. Raises ``UsageError`` for other wishes."""
     unknown = [name for name, given in others.items() if given is not None and name not in _WITHOUT_MEANING]
     unknown += ["attention_mask"] * (attention_mask is not None) + ["is_causal=False"] * (is_causal is False)
-    unknown += ["dropout"] * bool(dropout) + ["values of another width"] * (value.shape[-1] != query.shape[-1])
+    unknown += ["dropout"] * bool(dropout)
+    context, rule = _INSIDE.get()
+    if rule is not None and rule.window != sliding_window:
+        unknown += [f"a window of {sliding_window} where its mask has {rule.window}"]
     if unknown:
         raise UsageError(f"{type(module).__name__} asks attention for {', '.join(unknown)}, which is not done here")
-    context = _CONTEXT.get()
-    q_BTNH, k_BSKH, v_BSKH = (each.transpose(1, 2) for each in (query, key, value))
-    options: Any = {"scale": scaling, "window": sliding_window, "softcap": softcap}
-    return context.attention(q_BTNH, k_BSKH, v_BSKH, context, **options), None
+    q_BTNH, k_BSKH, v_BSKW = (each.transpose(1, 2) for each in (query, key, value))
+    chunk = None if rule is None else rule.chunk
+    out_BTNW = context.attention(
+        q_BTNH,
+        k_BSKH,
+        v_BSKW,
+        context,
+        scale=scaling,
+        window=sliding_window,
+        softcap=softcap,
+        sinks_N=s_aux,
+        chunk=chunk,
+    )
+    return out_BTNW, None
 
 
 class CacheOfModel(Cache):  # type: ignore[misc]
