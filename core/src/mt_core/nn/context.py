@@ -13,6 +13,8 @@ from torch import Tensor
 
 from mt_core.nn.batch import DocumentLengths
 from mt_core.nn.cache import KVCache
+from mt_core.nn.compilation import exclude_from_compile
+from mt_core.nn.step import StepSums
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -55,6 +57,7 @@ class BlockContext:
     ``shared`` lets the first block compute something for all (rotary tables); it belongs to one forward of one stage, so
     a block computes what it does not find there. ``labels_BT`` (-100 where nothing is trained) is for what counts tokens: how much
     padding there is hangs on how rows are divided. ``lengths_BT`` are the tokens of each token's document, without padding.
+    ``sums`` are the model's own (``TrainModel.sums``): what ``report`` and ``gather`` add to.
     """
 
     positions_BT: Tensor
@@ -65,8 +68,35 @@ class BlockContext:
     shared: dict[str, Any] = field(default_factory=dict)
     labels_BT: Tensor | None = None
     lengths_BT: Tensor | None = None
+    sums: StepSums | None = None
 
     def over_row(self, value: Tensor) -> Tensor:
         """A sum over the tokens of each row that are here, over all of them: ranks may share rows. It has no gradient."""
         added = getattr(self.attention, "over_row", None)
         return value.detach() if added is None else added(value.detach())
+
+    @exclude_from_compile
+    def collects(self) -> bool:
+        """Return whether ``report`` and ``gather`` add anything up now, so that a block may save itself the work: in the forwards of a
+        training step, and not when one is recomputed for its backward, in evaluation or generation."""
+        return self.sums is not None and self.sums.collects
+
+    @exclude_from_compile
+    def report(self, name: str, total: Tensor, count: Tensor | float) -> None:
+        """Add to a figure of the step's record: the sum of all ``total`` over the sum of all ``count``, scalars that stay on the device.
+
+        They are added up over the blocks that report the name, micro-batches, ranks and pipeline stages, and copied to the host once a
+        step. Sums are over the tokens that are here (``labels_BT`` says which are trained). Every rank reports the same names in
+        every step. It has no gradient.
+        """
+        if self.collects():
+            assert self.sums is not None, "collects() looked"
+            self.sums.report(name, total, count)
+
+    @exclude_from_compile
+    def gather(self, name: str, values: Tensor) -> None:
+        """Add ``values``, of any one shape, to what blocks sum up under this name in the step; ``TrainModel.after_step`` reads the sum
+        over micro-batches and ranks by ``context.step_sum(name)``. Counts are exact: the sum is in fp64."""
+        if self.collects():
+            assert self.sums is not None, "collects() looked"
+            self.sums.gather(name, values)
