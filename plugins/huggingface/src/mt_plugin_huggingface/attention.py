@@ -64,7 +64,7 @@ _WITHOUT_MEANING = frozenset(
 def register() -> None:
     """Make the attention known to transformers."""
     AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(RULES, _rule_of)
+    AttentionMaskInterface.register(RULES, _Mask)
 
 
 @contextmanager
@@ -82,46 +82,51 @@ def read_rules(model: nn.Module, run: Callable[[], Sequence[Call]]) -> list[Rule
 
     Some models, as Llama 4, say nowhere else what a block sees. Raises ``UsageError`` for a rule that is not known here.
     """
-    configs = [
-        each.config for each in model.modules() if hasattr(getattr(each, "config", None), "_attn_implementation")
-    ]
-    for config in configs:
+    modules = (each for each in model.modules() if hasattr(getattr(each, "config", None), "_attn_implementation"))
+    configs: dict[int, Any] = {id(each.config): each.config for each in modules}
+    names = {key: config._attn_implementation_internal for key, config in configs.items()}
+    for config in configs.values():
         config._attn_implementation_internal = RULES
     try:
         calls = run()
     finally:
-        for config in configs:
-            config._attn_implementation_internal = NAME
-    given = ([*call.args, *call.named.values()] for call in calls)
-    return [next((each for each in values if isinstance(each, Rule)), Rule()) for values in given]
+        for key, config in configs.items():
+            config._attn_implementation_internal = names[key]
+    masks = [
+        next((each for each in (*call.args, *call.named.values()) if isinstance(each, _Mask)), None) for call in calls
+    ]
+    rules = {id(mask): Rule() if mask is None else mask.rule() for mask in masks}
+    return [rules[id(mask)] for mask in masks]
 
 
-def _rule_of(
-    mask_function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
-    local_size: int | None = None,
-    use_vmap: bool = False,
-    **named: Any,
-) -> Rule:
-    """Stand for a mask: the rule by which transformers would fill it, seen by asking about some pairs of tokens."""
-    size = local_size or 8
-    queries_Q1 = torch.tensor([0, 1, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size])[:, None]
-    keys_S, first = torch.arange(3 * size + 2), torch.tensor(0)
-    is_before_QS = keys_S <= queries_Q1
-    rules = {Rule(): is_before_QS}
-    if local_size is not None:
-        rules[Rule(window=local_size)] = is_before_QS & (keys_S > queries_Q1 - local_size)
-        rules[Rule(chunk=local_size)] = is_before_QS & (keys_S // local_size == queries_Q1 // local_size)
-    if not use_vmap:  # which says that a model has a pattern of its own on top
-        seen_QS = mask_function(first, first, queries_Q1, keys_S).expand_as(is_before_QS)
-        for rule, expected_QS in rules.items():
-            if torch.equal(seen_QS, expected_QS):
-                return rule
-    raise UsageError("this model's mask is neither causal nor a window nor chunks, and no attention here does it")
+class _Mask:
+    """Stands for a mask: knows how transformers would fill it, ``function(row, head, query, key)``."""
+
+    def __init__(self, mask_function: Any, local_size: int | None = None, use_vmap: bool = False, **named: Any) -> None:
+        self._function, self._size, self._has_more = mask_function, local_size, use_vmap
+
+    def rule(self) -> Rule:
+        """Find the rule by asking about some pairs of tokens; ``use_vmap`` says that there is a pattern on top of it."""
+        size = self._size or 8
+        queries_Q1 = torch.tensor([0, 1, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size])[:, None]
+        keys_S, first = torch.arange(3 * size + 2), torch.tensor(0)
+        is_before_QS = keys_S <= queries_Q1
+        rules = {Rule(): is_before_QS}
+        if self._size:
+            rules[Rule(window=size)] = is_before_QS & (keys_S > queries_Q1 - size)
+            rules[Rule(chunk=size)] = is_before_QS & (keys_S // size == queries_Q1 // size)
+        seen_QS = self._function(first, first, queries_Q1, keys_S).expand_as(is_before_QS)
+        found = [rule for rule, expected_QS in rules.items() if torch.equal(seen_QS, expected_QS)]
+        if self._has_more or not found:
+            raise UsageError(
+                "this model's mask is neither causal nor a window nor chunks, and no attention here does it"
+            )
+        return found[0]
 
 
 def current_context() -> BlockContext:
     """The context of the block, or of the frame, that runs."""
-    return _CONTEXT.get()
+    return _INSIDE.get().context
 
 
 def attend(
