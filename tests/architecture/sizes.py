@@ -37,6 +37,7 @@ BLOCKS = tuple(
         "groups",
         "rows",
         "warmup",
+        "step_context",
         "evaluation",
         "generation",
     )

@@ -22,12 +22,11 @@ from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tenso
 from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
 from mt_core.nn.scores import TokenScores
-from mt_core.nn.step import AdapterContext, StepSums
+from mt_core.nn.step import StepSums
 
 __all__ = [
     "NOT_TRAINED",
     "AdaptedLinear",
-    "AdapterContext",
     "AttentionFn",
     "Batch",
     "BlockContext",
