@@ -14,13 +14,17 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
+from mt_core.nn.decoder import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
+from mt_core.nn.experts import Exchange, Experts, ListedExperts, Received, clamped_swiglu
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
+from mt_core.nn.mixture import Mixture, balance_loss
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
 from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
+from mt_core.nn.router import Choice, Router
 from mt_core.nn.scores import TokenScores
 from mt_core.nn.step import StepSums
 
@@ -29,16 +33,29 @@ __all__ = [
     "AdaptedLinear",
     "AttentionFn",
     "Batch",
+    "Block",
     "BlockContext",
+    "Choice",
+    "Decoder",
+    "DecoderModel",
+    "Exchange",
+    "Experts",
     "Fill",
+    "GatedMLP",
+    "GroupedQueryAttention",
     "KVCache",
     "Layer",
     "LayerSpec",
+    "ListedExperts",
     "LossFactor",
     "LossSums",
     "LossTerms",
+    "Mixture",
+    "NormNames",
     "RMSNorm",
+    "Received",
     "Rotary",
+    "Router",
     "SdpaAttention",
     "SharedParameters",
     "StepSums",
@@ -46,7 +63,9 @@ __all__ = [
     "TokenObjective",
     "TokenScores",
     "TrainModel",
+    "balance_loss",
     "chunked_loss",
+    "clamped_swiglu",
     "document_lengths",
     "exclude_from_compile",
     "geglu",
@@ -60,5 +79,6 @@ __all__ = [
     "tensor_generator",
     "token_logprobs",
     "token_scores",
+    "tokens_seen",
     "with_loss",
 ]
