@@ -91,7 +91,8 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 
 def test_a_run_is_written_under_the_names_and_in_the_shapes_of_the_files(run: Path, folder: Path) -> None:
     model, files = values(open_model(find(run) / "model")), values(open_folder(folder))
-    assert FUSED in model and FUSED not in files
+    assert FUSED in model
+    assert FUSED not in files
     assert torch.equal(torch.cat([files[half] for half in HALVES]), model[FUSED])
     assert torch.equal(files["model.layers.0.down_proj.stored"].T, model["model.layers.0.down_proj.weight"])
     assert torch.equal(files[SCORE], model[BALANCE])
