@@ -42,6 +42,7 @@ BLOCKS = tuple(
         "groups",
         "rows",
         "warmup",
+        "step_context",
         "evaluation",
         "generation",
     )

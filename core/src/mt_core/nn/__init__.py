@@ -26,12 +26,11 @@ from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
 from mt_core.nn.router import Choice, Router
 from mt_core.nn.scores import TokenScores
-from mt_core.nn.step import AdapterContext, StepSums
+from mt_core.nn.step import StepSums
 
 __all__ = [
     "NOT_TRAINED",
     "AdaptedLinear",
-    "AdapterContext",
     "AttentionFn",
     "Batch",
     "Block",
