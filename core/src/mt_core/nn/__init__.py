@@ -14,7 +14,7 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
-from mt_core.nn.exchange import DividesExperts, ExpertExchange
+from mt_core.nn.exchange import DividesExperts, ExpertExchange, Received
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
@@ -40,6 +40,7 @@ __all__ = [
     "LossSums",
     "LossTerms",
     "RMSNorm",
+    "Received",
     "Rotary",
     "SdpaAttention",
     "SharedParameters",

@@ -1,37 +1,46 @@
 """Expert ranks as a layer of experts sees them: rows go to the ranks that hold their experts, and come back.
 
-Shapes: R rows (a token counts once for each expert that it chose), C rows that are computed here, D and W widths, X experts of the
-layer, E of them on this rank.
+Shapes: S rows sorted by expert (a token counts once for each that it chose), R rows that came for the experts of this rank, D and W
+widths, X experts of the layer, E of them on this rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
 
+class Received(NamedTuple):
+    """Rows for the experts of this rank, sorted by expert; where each expert's end; and what takes their outputs back.
+
+    There may be none: the experts compute all the same, and give each of their parameters a gradient. ``back`` is called once,
+    (R, W) -> (S, W), in the order of the rows that were sent.
+    """
+
+    rows_RD: Tensor
+    ends_E: Tensor
+    back: Callable[[Tensor], Tensor]
+
+
 class ExpertExchange(Protocol):
-    """The ranks among which the experts of a layer are divided, in order: the first has experts 0 to E - 1."""
+    """The ranks among which the experts of a layer are divided, in order: the first has experts 0 to E - 1.
 
-    def __call__(self, rows_RD: Tensor, counts_X: Tensor, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """(R, D) sorted by expert, (X,) how many each expert gets -> (R, W), in the order of ``rows_RD``.
+    All of them make the same calls in the same order, with rows or without, in a recomputation too.
+    """
 
-        ``compute`` is this rank's experts: (C, D) rows of all ranks, sorted by expert, and (E,) how many each gets -> (C, W). C may
-        be 0: it computes all the same, and gives each of its parameters a gradient. All ranks make the same calls in the same
-        order, in a recomputation too.
-        """
+    def __call__(self, rows_SD: Tensor, ends_X: Tensor) -> Received:
+        """Rows sorted by expert, and where each expert's end -> those of all ranks for the experts of this one."""
         ...
 
 
 @runtime_checkable
 class DividesExperts(Protocol):
-    """A module whose parameters of its own have a row for each expert, which ranks may divide (``--parallel.expert``).
+    """A module whose own parameters have a row for each expert, which ranks may divide (``--parallel.expert``).
 
-    Both are set before the first parameter. Where a parameter is divided, its ``part`` is (which, of how many) equal runs of rows of
-    the whole (``mt_core.whole_shape``), and ``exchange`` is there before the first forward.
+    ``exchange`` is ``None`` until the engine sets it, before the first forward. A divided parameter has ``part``: (which, of how many)
+    equal runs of rows of the whole (``mt_core.whole_shape``).
     """
 
-    n_experts: int
     exchange: ExpertExchange | None

@@ -19,7 +19,7 @@ from mt_core.groups import whole_shape
 from mt_train.engine.build import gather_parameters
 from mt_train.engine.engine import Engine
 from mt_train.engine.experts import own_rows
-from mt_train.engine.fragments import gradient_slice
+from mt_train.engine.fragments import gradient_slice, link_state
 
 WEIGHT, GRADIENT = "weight", "gradient"
 
@@ -30,6 +30,7 @@ class Access:
     def __init__(self, engine: Engine, *, step: int, total_steps: int, rate: float) -> None:
         self._engine = engine
         self.step, self.total_steps, self.rate = step, total_steps, rate
+        self._linked = False
         # each name of a shared parameter: the first one may be that of another stage's layer
         self._parameters = dict(engine.module.model.named_parameters(remove_duplicate=False))
 
@@ -95,6 +96,9 @@ class Access:
         if part == GRADIENT:
             return self._gradient(parameter)
         if self._engine.plan.zero_stage > 0:
+            if part != WEIGHT and not self._linked:  # once a step: moments are where they were
+                link_state(self._engine)
+                self._linked = True
             return _read(parameter, part)
         if part == WEIGHT:
             return parameter.detach()

@@ -4,8 +4,8 @@ DeepSpeed hears of it by marks on the parameters (``AutoEPMoELayer`` and its kin
 hold the same ones, and divides them by all ranks, so that the loss is scaled as everywhere (``Engine``). Ranks that divide the experts
 of one copy are neighbours, which on a machine with several devices are the fast links; each has rows of its own.
 
-Shapes: R rows (a token counts once for each expert that it chose), C rows that are computed here, D and W widths, X experts of a
-layer, E of them on a rank, P ranks that divide them.
+Shapes: S rows sorted by expert (a token counts once for each that it chose), R rows that came for the experts of this rank, D and W
+widths, X experts of a layer, E of them on a rank, P ranks that divide them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import ConfigError
-from mt_core.nn import DividesExperts, exclude_from_compile
+from mt_core.nn import DividesExperts, Received, exclude_from_compile
 from mt_train.engine.layout import no_experts, undivided_experts
 from mt_train.engine.processes import Process, redirect_prints
 
@@ -122,9 +122,9 @@ def divide_experts(index: int, parts: int, mark: Callable[[Any], None] = lambda 
     def cut(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
         if parameter is None or hasattr(parameter, "part") or not isinstance(module, DividesExperts):
             return None
-        if module.n_experts % parts:
-            raise ConfigError([undivided_experts(module.n_experts, parts, most=parts)])
-        rows = len(parameter) // parts
+        rows, left = divmod(len(parameter), parts)
+        if left:
+            raise ConfigError([undivided_experts(len(parameter), parts, most=parts)])
         own: Any = nn.Parameter(parameter.detach()[index * rows : (index + 1) * rows].clone())
         own.part = (index, parts)
         mark(own)
@@ -175,25 +175,29 @@ class TokenExchange:
         self._group, self._parts = group, parts
 
     @exclude_from_compile
-    def __call__(self, rows_RD: Tensor, counts_X: Tensor, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    def __call__(self, rows_SD: Tensor, ends_X: Tensor) -> Received:
         """See ``mt_core.nn.ExpertExchange``."""
+        counts_X = ends_X.long().diff(prepend=ends_X.new_zeros(1, dtype=torch.long))
         theirs_X = torch.empty_like(counts_X)
-        dist.all_to_all_single(theirs_X, counts_X.contiguous(), group=self._group)
-        counts_PE, theirs_PE = counts_X.view(self._parts, -1), theirs_X.view(self._parts, -1)
-        sent, received = torch.stack([counts_PE.sum(1), theirs_PE.sum(1)]).tolist()
-        rows_CD: Tensor = _AllToAll.apply(rows_RD, sent, received, self._group)  # type: ignore[no-untyped-call]
-        order_C = _by_expert(theirs_PE)
-        out_CW = compute(rows_CD[order_C], theirs_PE.sum(0))
-        back_CW = torch.empty_like(out_CW).index_copy(0, order_C, out_CW)
-        out_RW: Tensor = _AllToAll.apply(back_CW, received, sent, self._group)  # type: ignore[no-untyped-call]
-        return out_RW
+        dist.all_to_all_single(theirs_X, counts_X, group=self._group)
+        theirs_PE = theirs_X.view(self._parts, -1)
+        sent, received = torch.stack([counts_X.view(self._parts, -1).sum(1), theirs_PE.sum(1)]).tolist()
+        rows_RD: Tensor = _AllToAll.apply(rows_SD, sent, received, self._group)  # type: ignore[no-untyped-call]
+        order_R = _by_expert(theirs_PE)
+
+        def back(out_RW: Tensor) -> Tensor:
+            by_rank_RW = torch.empty_like(out_RW).index_copy(0, order_R, out_RW)
+            out_SW: Tensor = _AllToAll.apply(by_rank_RW, received, sent, self._group)  # type: ignore[no-untyped-call]
+            return out_SW
+
+        return Received(rows_RD[order_R], theirs_PE.sum(0).cumsum(0).to(ends_X.dtype), back)
 
 
 def _by_expert(counts_PE: Tensor) -> Tensor:
     """Return the places of rows that came sorted by rank and then by expert, sorted by expert and then by rank."""
     experts_E = torch.arange(counts_PE.shape[1], device=counts_PE.device)
-    expert_C = experts_E.repeat(counts_PE.shape[0]).repeat_interleave(counts_PE.flatten())
-    return expert_C.argsort(stable=True)
+    expert_R = experts_E.repeat(counts_PE.shape[0]).repeat_interleave(counts_PE.flatten())
+    return expert_R.argsort(stable=True)
 
 
 class _AllToAll(torch.autograd.Function):

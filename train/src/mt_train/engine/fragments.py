@@ -42,7 +42,7 @@ def fragments(engine: StatefulEngine) -> Iterator[Fragment]:
     At stage 0 an optimizer of whole parameters may also keep tensors of other shapes, which come as they are.
     Raises ``CheckpointError`` for state that is neither tensor nor number.
     """
-    _link_state(engine)
+    link_state(engine)
     for name, parameter in engine.named_parameters():
         if not parameter.requires_grad:
             continue
@@ -229,7 +229,7 @@ def _create_state(engine: StatefulEngine, keys: Sequence[Sequence[str]], numbers
         for parameter in flat_parameters(engine, number):
             zeros = {key: torch.zeros_like(parameter) for key in keys[number] if key != MASTER}
             inner.state[parameter] = {**_numbers_of(title_of(group, number), numbers), **zeros}
-    _link_state(engine)
+    link_state(engine)
 
 
 def _numbers_of(title: str, numbers: dict[str, Any]) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def _own_of_flat(parameter: Tensor, value: Tensor) -> Tensor:
     return value[index * size : (index + 1) * size] if parts > 1 and value.shape == (parts * size,) else value
 
 
-def _link_state(engine: StatefulEngine) -> None:
+def link_state(engine: StatefulEngine) -> None:
     """Connect parameters with their state at stages 1 and 2.
 
     DeepSpeed does so once, after the step of the first parameter group, when the other groups have no state yet.
