@@ -9,11 +9,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from layout_worker import Bench, main
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
+from mt_core import ExpertLayout, RouterOptions
 from mt_core.generation import GenerationConfig
-from mt_core.nn import ExpertExchange
+from mt_core.nn import ExpertExchange, Experts, Mixture, Received, Router
 from mt_plugin_llama.model import Llama
 from mt_train.assemble.session import Session
 from mt_train.assemble.subjects import live_subject
@@ -25,71 +25,42 @@ from mt_train.plugins.resolve import Resolved
 EXPERTS = 4
 
 
-class Experts(nn.Module):
-    """Experts in three tensors. Shapes: N tokens, D width, R rows, X experts, E of them here."""
-
-    exchange: ExpertExchange | None = None
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.fewest = 1_000_000
-        self.up = nn.Parameter(torch.empty(EXPERTS, hidden, width))
-        self.down = nn.Parameter(torch.empty(EXPERTS, width, hidden))
-        self.bias = nn.Parameter(torch.empty(EXPERTS, width))
-
-    def forward(self, x_ND: Tensor, experts_NK: Tensor, weights_NK: Tensor) -> Tensor:
-        expert_R, order_R = experts_NK.flatten().sort(stable=True)
-        token_R = order_R // experts_NK.shape[1]
-        counts_X = torch.bincount(expert_R, minlength=EXPERTS)
-        if self.exchange is None:
-            out_RD = self.compute(x_ND[token_R], counts_X)
-        else:
-            rows_RD, ends_E, back = self.exchange(x_ND[token_R], counts_X.cumsum(0))
-            out_RD = back(self.compute(rows_RD, ends_E.diff(prepend=ends_E.new_zeros(1))))
-        return torch.zeros_like(x_ND).index_add(0, token_R, out_RD * weights_NK.flatten()[order_R][:, None])
-
-    def compute(self, rows_RD: Tensor, counts_E: Tensor) -> Tensor:
-        self.fewest = min(self.fewest, len(rows_RD))
-        parts = rows_RD.split(counts_E.tolist())
-        weights = zip(parts, self.up, self.down, self.bias, strict=True)
-        return torch.cat([F.silu(part @ up.T) @ down.T + bias for part, up, down, bias in weights])
-
-
-class Mixture(nn.Module):
-    """In the place of an MLP: two of four experts a token."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(width, EXPERTS, bias=False)
-        self.experts = Experts(width, hidden)
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        x_ND = x_BTD.flatten(0, 1)
-        probabilities_NX = self.gate(x_ND).float().softmax(-1)
-        weights_NK, experts_NK = probabilities_NX.topk(2)
-        return self.experts(x_ND, experts_NK, weights_NK.to(x_ND.dtype)).view_as(x_BTD)
-
-
 class MixtureModel(Llama):
     """Llama whose blocks have a mixture. A ``blind`` one's routers begin at 0: all tokens go to the same two experts."""
 
     def __init__(self, config: Any, *, blind: bool) -> None:
         super().__init__(config)
         self.blind = blind
+        layout = ExpertLayout(n_experts=EXPERTS, width=config.dim, hidden=config.ffn_dim, bias=True)
         for block in self.model.layers:
-            block.mlp = Mixture(config.dim, config.ffn_dim)
+            router = Router(RouterOptions(n_experts=EXPERTS, top_k=2), config.dim)
+            block.mlp = Mixture(router, Experts(layout), balance=0.05, factor=self.loss_factor)
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Any) -> None:
         if name.endswith("gate.weight") and self.blind:
             tensor.zero_()
-        elif tensor.dim() > 1 or name.endswith("bias"):
+        elif ".mlp." in name:
             tensor.normal_(0.0, 0.2, generator=generator)
         else:
             super().init_tensor(name, tensor, generator)
 
 
+class NotingExchange:
+    """Takes note of the fewest rows that come to this rank."""
+
+    def __init__(self, exchange: ExpertExchange) -> None:
+        self.exchange, self.fewest = exchange, 1_000_000
+
+    def __call__(self, rows_SD: Tensor, ends_X: Tensor) -> Received:
+        received = self.exchange(rows_SD, ends_X)
+        self.fewest = min(self.fewest, len(received.rows_RD))
+        return received
+
+
 class Mixtures(Bench):
     """Trains, and looks at weights, gradients and moments as adapters and callbacks do."""
+
+    noting: list[NotingExchange]
 
     def change_run(self, resolved: Resolved, case: dict[str, Any]) -> None:
         offer = resolved.offers["train_model"]
@@ -97,18 +68,20 @@ class Mixtures(Bench):
         component = replace(offer.component, build=build, layouts=offer.component.layouts | {"expert"})
         resolved.offers["train_model"] = replace(offer, component=component)
 
-    def run(self, case: dict[str, Any]) -> dict[str, Any]:
-        self.last: Session | None = None
-        found = super().run(case)
-        assert self.last is not None, "a session has been made"
-        fewest = [each.fewest for each in self.last.engine.module.modules() if isinstance(each, Experts)]
-        every: list[Any] = [None] * self.process.world
-        dist.all_gather_object(every, min(fewest))
-        return {**found, "fewest": every}
-
     def session(self, *positional: Any, **named: Any) -> Session:
-        self.last = super().session(*positional, **named)
-        return self.last
+        session = super().session(*positional, **named)
+        self.noting = []
+        for module in session.engine.module.modules():
+            if isinstance(module, Experts) and module.exchange is not None:
+                module.exchange = NotingExchange(module.exchange)
+                self.noting.append(module.exchange)
+        return session
+
+    def run(self, case: dict[str, Any]) -> dict[str, Any]:
+        found = super().run(case)
+        fewest: list[Any] = [None] * self.process.world
+        dist.all_gather_object(fewest, min((each.fewest for each in self.noting), default=None))
+        return {**found, "fewest": fewest}
 
     def look(self, case: dict[str, Any]) -> dict[str, Any]:
         """What adapters read of a step, and whether what they and callbacks write is there afterwards."""
@@ -137,7 +110,11 @@ class Mixtures(Bench):
         return {"read": read, "true": [gathered, gone, back, doubled, kept], "texts": [each.ids for each in texts]}
 
 
-PARTS = ("model.layers.0.mlp.experts.up", "model.layers.1.mlp.experts.bias", "model.layers.1.mlp.gate.weight")
+PARTS = (
+    "model.layers.0.mlp.experts.gate_up_proj",
+    "model.layers.1.mlp.experts.down_proj_bias",
+    "model.layers.1.mlp.gate.weight",
+)
 
 
 def _read(access: Access, part: str) -> dict[str, list[float]]:
