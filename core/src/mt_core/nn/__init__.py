@@ -15,7 +15,8 @@ from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
 from mt_core.nn.decoder import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
-from mt_core.nn.experts import Exchange, Experts, ListedExperts, Received, clamped_swiglu
+from mt_core.nn.exchange import DividesExperts, ExpertExchange, Received
+from mt_core.nn.experts import Experts, ListedExperts, clamped_swiglu
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
@@ -38,7 +39,8 @@ __all__ = [
     "Choice",
     "Decoder",
     "DecoderModel",
-    "Exchange",
+    "DividesExperts",
+    "ExpertExchange",
     "Experts",
     "Fill",
     "GatedMLP",
