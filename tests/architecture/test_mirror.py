@@ -46,6 +46,7 @@ ELSEWHERE = {
     "nn/low_rank.py": "tests/adapters/test_lora.py",
     "nn/objective.py": "tests/core/nn/test_collation.py",
     "nn/router.py": "tests/core/nn/test_experts.py",
+    "nn/sinks.py": "tests/core/nn/test_attention.py",
     "nn/scores.py": "tests/callbacks/test_printers.py",
     "plugins/compatibility.py": "tests/core/plugins/test_deprecation.py",
     "plugins/loading.py": "tests/core/plugins/test_host.py",

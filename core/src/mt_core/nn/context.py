@@ -1,6 +1,7 @@
 """Context of a block, beside the hidden states: positions, documents, attention, and the cache of generation.
 
-Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N query heads, K key/value heads, H head width.
+Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N query heads, K key/value heads, H head width,
+W width of the values, which is H in most models.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from mt_core.nn.step import StepSums
 
 
 class AttentionOptions(TypedDict, total=False):
-    """Keywords of an ``AttentionFn``: factor of the scores, tokens that a query sees, cap of the scores."""
+    """Keywords of an ``AttentionFn``: what happens to scores, and which tokens a query sees."""
 
     scale: float | None
     window: int | None
     softcap: float | None
+    sinks_N: Tensor | None
+    chunk: int | None
 
 
 class AttentionFn(Protocol):
@@ -35,12 +38,14 @@ class AttentionFn(Protocol):
         context: BlockContext,
         **options: Unpack[AttentionOptions],
     ) -> Tensor:
-        """(B, T, N, H), (B, S, K, H), (B, S, K, H) -> (B, T, N, H).
+        """(B, T, N, H), (B, S, K, H), (B, S, K, W) -> (B, T, N, W).
 
         A token sees the tokens before it in its own document, and itself; never the padding that ``context.cache``
         names. N is a multiple of K. ``scale`` defaults to 1/sqrt(H). With a ``window`` (tokens) a token sees itself and
         the ``window - 1`` before it (https://arxiv.org/abs/2004.05150); with a ``softcap`` c a score x counts as
-        c · tanh(x / c) (https://arxiv.org/abs/2408.00118, section 2).
+        c · tanh(x / c) (https://arxiv.org/abs/2408.00118, section 2). ``sinks_N`` are scores, one for each query head, that
+        take part in the softmax and have no value (https://arxiv.org/abs/2309.17453); neither scale nor cap is for them. With
+        a ``chunk`` (tokens) the token at position p of its document sees those of floor(p / chunk) alone. All go together.
         """
         ...
 

@@ -19,7 +19,7 @@ from torch import Generator, Tensor, nn
 from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import inside
-from .build import build_language_model, kept_values, true_buffers
+from .build import build_language_model, built_values, true_buffers
 from .config import HuggingFaceConfig
 from .frame import Call, Frame
 
@@ -65,16 +65,18 @@ class HuggingFaceModel(TrainModel):
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """As transformers begins this parameter, drawn from ``generator`` alone."""
+        outside: Outside = self.__dict__["_outside"]
         path, _, own = name.rpartition(".")
         module = copy.copy(self.get_submodule(path))
         others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
         module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
-        if name in (kept := self.__dict__["_outside"].kept_values()):
-            tensor.copy_(kept[name])
         seed = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
-            self.__dict__["_outside"].model._init_weights(module)
+            tensor.fill_(torch.nan)
+            outside.model._init_weights(module)
+            if tensor.isnan().any():
+                tensor.copy_(outside.built_values()[name])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.__dict__["_outside"].forget_buffers()  # a cast has rounded them
@@ -92,13 +94,13 @@ class Outside:
         self._frame: Frame | None = None
         self._true: dict[str, Tensor] | None = None
         self._restored: torch.device | None = None
-        self._kept: dict[str, Tensor] | None = None
+        self._built: dict[str, Tensor] | None = None
 
-    def kept_values(self) -> dict[str, Tensor]:
-        """First values of what nothing trains and no rule draws, by name."""
-        if self._kept is None:
-            self._kept = kept_values(self.config)
-        return self._kept
+    def built_values(self) -> dict[str, Tensor]:
+        """First values that no rule draws, by name."""
+        if self._built is None:
+            self._built = built_values(self.config)
+        return self._built
 
     def forget_buffers(self) -> None:
         """See that they are put back before the next forward."""
