@@ -56,6 +56,11 @@ def inside(context: BlockContext) -> Iterator[None]:
         _CONTEXT.reset(token)
 
 
+def current_context() -> BlockContext | None:
+    """Return the context of the block that runs."""
+    return _CONTEXT.get(None)
+
+
 def attend(
     module: nn.Module,
     query: Tensor,

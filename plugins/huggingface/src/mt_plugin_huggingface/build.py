@@ -15,18 +15,19 @@ from mt_core import WeightsError
 
 from .attention import NAME, register
 from .config import HuggingFaceConfig
+from .experts import use_experts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EXPERTS = "grouped_mm"
-"""Which of transformers' functions runs fused experts: tokens are sorted by expert, and added up in their own order, so that two
-runs give the same bits; each expert has its part of the gradient, those without tokens too."""
+"""Which of transformers' functions runs the experts that mt_core's do not: tokens are sorted by expert, and added up in their own
+order, so that two runs give the same bits."""
 
 _SMALL = 4096
 """Elements of a parameter that is no matrix of a layer."""
 
-_DROPOUT = re.compile(r"dropout|pdrop|drop_path|layerdrop|jitter_noise")
+_DROPOUT = re.compile(r"dropout|pdrop|drop_path|layerdrop")
 
 
 def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
@@ -41,6 +42,7 @@ def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
         module = model.get_submodule(path)
         del module._buffers[own]
         module.register_parameter(own, nn.Parameter(buffer.reshape(_shape(buffer)), requires_grad=False))
+    use_experts(model)
     return model
 
 

@@ -19,6 +19,11 @@ class HuggingFaceConfig(ModelConfig):
     """``config`` is the content of a ``config.json``; the two numbers beside it win over what it says."""
 
     config: dict[str, Any] = Field(description="content of config.json, as transformers writes it")
+    balance_loss: float = Field(
+        0.0,
+        ge=0,
+        description="coefficient of the balance loss of each row and mixture; left out, config.json's where it has output_router_logits",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -31,6 +36,7 @@ class HuggingFaceConfig(ModelConfig):
         return {
             "vocab_size": kind.value(content, "vocab_size"),
             "max_seq_len": kind.value(content, "max_seq_len"),
+            **({"balance_loss": coefficient} if (coefficient := _stated_balance(content)) else {}),
             **raw,
         }
 
@@ -83,6 +89,12 @@ def fault_of(content: Mapping[str, Any]) -> str | None:
             f"its rotary scaling {unknown[0]!r} hangs on the longest row of a batch; known are {', '.join(ROPE_TYPES)}"
         )
     return None
+
+
+def _stated_balance(content: Mapping[str, Any]) -> float:
+    """Coefficient of the balance loss that transformers' own training would take."""
+    stated = content.get("router_aux_loss_coef") if content.get("output_router_logits") is True else None
+    return float(stated) if isinstance(stated, int | float) and stated > 0 else 0.0
 
 
 def _is_count(value: object) -> bool:

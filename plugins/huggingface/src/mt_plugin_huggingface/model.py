@@ -21,7 +21,8 @@ from mt_core.nn import BlockContext, Layer, TrainModel
 from .attention import inside
 from .build import build_language_model, built_values, true_buffers
 from .config import HuggingFaceConfig
-from .frame import Call, Frame
+from .experts import watch_routers
+from .frame import Call, Frame, become
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 """The number of a block or an expert in the name of a parameter."""
@@ -44,12 +45,13 @@ class HuggingFaceModel(TrainModel):
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside
         for number, block in enumerate(cast(nn.ModuleList, self.get_submodule(kind.blocks))):
-            _become(block, _Block, outside=outside, number=number)
+            become(block, _Block, outside=outside, number=number)
         if kind.positions is not None:
-            _become(self.get_submodule(kind.positions), _Positions, outside=outside)
+            become(self.get_submodule(kind.positions), _Positions, outside=outside)
         if not kind.plain_head:
-            _become(self.get_submodule(kind.head), _Head, outside=outside)
+            become(self.get_submodule(kind.head), _Head, outside=outside)
         linear = [name for name, each in self.get_submodule(kind.blocks).named_modules() if isinstance(each, nn.Linear)]
+        watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
@@ -167,12 +169,6 @@ class _Head:
     def forward(self, hidden_ND: Tensor) -> Tensor:
         logits: Tensor = self.__dict__["_outside"].frame(hidden_ND.device).logits(hidden_ND)
         return logits
-
-
-def _become(module: nn.Module, layer: type, **known: Any) -> None:
-    """Give a module a layer's ``forward`` before its own."""
-    module.__dict__ |= {f"_{key}": value for key, value in known.items()}
-    module.__class__ = type(type(module).__name__, (layer, type(module)), {})
 
 
 def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
