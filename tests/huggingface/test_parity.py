@@ -7,6 +7,7 @@ Shapes: B rows, T tokens, V tokens of the vocabulary.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tests.huggingface import tiny_models
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from mt_core.groups import matching_pattern
 from mt_core.nn import Batch, BlockContext, KVCache
@@ -48,6 +49,11 @@ def pair(
     """Ours, read from the folder that theirs was saved to."""
     theirs = tiny_models.model(request.param)
     folder = tmp_path_factory.mktemp(request.param)
+    return read(theirs, folder), theirs, folder
+
+
+def read(theirs: PreTrainedModel, folder: Path) -> HuggingFaceModel:
+    """Our model of a folder to which theirs is saved."""
     theirs.save_pretrained(folder)
     config = HuggingFaceConfig(**HUGGINGFACE.values(folder))
     ours = HuggingFaceModel(config)
@@ -56,7 +62,7 @@ def pair(
     with torch.no_grad():
         for name, parameter in ours.named_parameters():
             parameter.copy_(loaders[name]())
-    return ours, theirs, folder
+    return ours
 
 
 def ids_of(rows: int, length: int) -> Tensor:
@@ -193,3 +199,28 @@ def test_every_parameter_gets_its_first_value(pair: tuple[HuggingFaceModel, PreT
         value = torch.full(parameter.shape, torch.nan)
         ours.init_tensor(name, value, torch.Generator().manual_seed(0))
         assert torch.isfinite(value).all(), name
+
+
+LONG = [("llama", "dynamic"), ("mistral", "dynamic"), ("phi3", "longrope"), ("qwen3", "longrope")]
+
+
+@pytest.mark.parametrize(("kind", "scaling"), LONG)
+@torch.no_grad()
+def test_rotary_positions_that_hang_on_lengths_take_those_of_documents(kind: str, scaling: str, tmp_path: Path) -> None:
+    """Documents shorter and longer than the original length, packed or padded, are what transformers makes of each alone."""
+    theirs = tiny_models.model(kind, rope=scaling)
+    ours = read(theirs, tmp_path)
+    assert ours.config.max_seq_len == (40 if scaling == "dynamic" else tiny_models.LONGEST)
+    ids, lengths = ids_of(1, 46), (8, 18, 20)  # theirs remembers the longest row that it has seen
+    batch = rows_of(ids, lengths)
+    batch = replace(batch, lengths=torch.repeat_interleave(torch.tensor(lengths), torch.tensor(lengths))[None])
+    alone = [theirs(each, use_cache=False).logits for each in ids.split(lengths, 1)]
+    assert distance(logits_of(ours, batch), torch.cat(alone, 1)) < TOLERANCE
+    assert distance(logits_of(ours, rows_of(ids[:, 8:26])), alone[1]) < TOLERANCE
+    assert not ours.ragged_batches
+    cache, kept = KVCache(), DynamicCache(config=theirs.config)
+    for start, end in ((0, 6), (6, 14), (14, 15)):
+        new = ids[:, start:end]
+        zeros, positions = torch.zeros_like(new), torch.arange(start, end)[None]
+        expected = theirs(new, past_key_values=kept, position_ids=positions).logits
+        assert distance(logits_of(ours, Batch(new, zeros, positions, zeros), cache), expected) < TOLERANCE

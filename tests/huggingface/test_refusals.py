@@ -83,8 +83,11 @@ ON_PAPER: dict[str, tuple[Callable[[Path], None], str]] = {
     "state": (config(model_type="rwkv"), "'rwkv' is not trained here: "),
     "another head": (config(architectures=["MistralForSequenceClassification"]), "reads MistralForCausalLM"),
     "fewer bits": (config(quantization_config={"quant_method": "gptq"}), "weights in fewer bits are not read"),
-    "long rows": (config(rope_parameters={"rope_type": "longrope"}), "'longrope' hangs on the longest row"),
-    "dynamic": (config(rope_parameters=None, rope_scaling={"type": "dynamic", "factor": 2.0}), "'dynamic' hangs on"),
+    "rotary": (config(rope_parameters={"rope_type": "axial"}), "'axial' is not known for mistral; known are default"),
+    "in layers": (
+        config(model_type="gemma3_text", architectures=None, rope_scaling={"type": "dynamic", "factor": 2.0}),
+        "'dynamic' is not known for gemma3_text",
+    ),
     "no layers": (config(num_hidden_layers=0), "num_hidden_layers is 0, and must be a whole number above 0"),
     "half a head": (config(num_attention_heads=1.5), "num_attention_heads is 1.5"),
     "outside": (index("../model.safetensors"), "is outside the folder"),

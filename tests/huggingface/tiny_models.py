@@ -112,8 +112,29 @@ EXTRA: dict[str, dict[str, Any]] = {
 
 _NOISE = re.compile(r"drop")
 
+BY_LENGTH = ("dynamic", "longrope")
+"""Rotary scalings that hang on how long a text is."""
+ORIGINAL = 10
+"""Tokens up to which they change nothing."""
 
-def config_of(kind: str) -> Any:
+
+def rope_of(config: Any, scaling: str) -> dict[str, Any]:
+    """Changes of a config for one of ``BY_LENGTH``, with factors that differ for each frequency."""
+    rope: dict[str, Any] = {**config.rope_parameters, "rope_type": scaling, "factor": 4.0}
+    if scaling == "dynamic":
+        return {"rope_parameters": rope, "max_position_embeddings": ORIGINAL}
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    count = int(head * rope.get("partial_rotary_factor", 1.0)) // 2
+    rope |= {
+        "short_factor": [1 + 0.1 * each for each in range(count)],
+        "long_factor": [2.0 + each for each in range(count)],
+    }
+    original = {"original_max_position_embeddings": ORIGINAL}
+    outside = original if hasattr(config, "original_max_position_embeddings") else {}
+    return {"rope_parameters": {**rope, **original}, **outside}
+
+
+def config_of(kind: str, rope: str | None = None) -> Any:
     """A config of this type."""
     cls = CONFIG_MAPPING[kind]
     given = cls().to_dict()
@@ -133,7 +154,8 @@ def config_of(kind: str) -> Any:
     if "kv_lora_rank" in given:
         named["num_key_value_heads"] = 4
     named |= {key: 0.0 for key, value in given.items() if _NOISE.search(key) and isinstance(value, float)}
-    return cls(**{**named, **EXTRA.get(kind, {})})
+    named |= EXTRA.get(kind, {})
+    return cls(**named) if rope is None else cls(**{**named, **rope_of(cls(**named), rope)})
 
 
 def content(kind: str, **changes: Any) -> dict[str, Any]:
@@ -143,11 +165,11 @@ def content(kind: str, **changes: Any) -> dict[str, Any]:
     return {**written, "model_type": kind, **changes}
 
 
-def model(kind: str, seed: int = 0) -> PreTrainedModel:
+def model(kind: str, seed: int = 0, rope: str | None = None) -> PreTrainedModel:
     """Transformers' own, with eager attention, every vector and saved buffer away from its first value."""
     torch.manual_seed(seed)
     built = AutoModelForCausalLM.from_config(
-        config_of(kind), attn_implementation="eager", experts_implementation="eager"
+        config_of(kind, rope), attn_implementation="eager", experts_implementation="eager"
     )
     with torch.no_grad():
         saved = built.state_dict()

@@ -17,9 +17,13 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from mt_core import UsageError
+from mt_plugin_huggingface.rotary import use_document_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -119,6 +123,8 @@ def entry(kind: str) -> dict[str, Any]:
         found["tuple_size"] = tuple_size
     if kind in BY_TOKEN.split():
         found["by_token"] = True
+    if any(rotary_by_length(kind, scaling) for scaling in tiny_models.BY_LENGTH):
+        found["rotary_by_length"] = True
     if scales_ids(model):
         found["scales_ids"] = True
     for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
@@ -164,6 +170,18 @@ def _tuple_size(model: nn.Module, blocks: str) -> int:
         model(torch.randint(3, 90, (1, 8)), use_cache=False)
     hook.remove()
     return sizes[0]
+
+
+def rotary_by_length(kind: str, scaling: str) -> bool:
+    """Return whether a type may have this rotary scaling, and lays its positions out as the plugin does."""
+    if not isinstance(getattr(tiny_models.config_of(kind), "rope_parameters", None), dict):
+        return False
+    try:
+        model = tiny_models.model(kind, rope=scaling)
+        use_document_lengths(model)
+    except (UsageError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StrictDataclassError):
+        return False
+    return any(getattr(each, "rope_type", None) == scaling for each in model.modules())
 
 
 def scales_ids(model: nn.Module) -> bool:

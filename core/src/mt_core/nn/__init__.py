@@ -14,6 +14,7 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
+from mt_core.nn.decoder import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
 from mt_core.nn.experts import Exchange, Experts, ListedExperts, Received, clamped_swiglu
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
@@ -33,11 +34,16 @@ __all__ = [
     "AdapterContext",
     "AttentionFn",
     "Batch",
+    "Block",
     "BlockContext",
     "Choice",
+    "Decoder",
+    "DecoderModel",
     "Exchange",
     "Experts",
     "Fill",
+    "GatedMLP",
+    "GroupedQueryAttention",
     "KVCache",
     "Layer",
     "LayerSpec",
@@ -46,6 +52,7 @@ __all__ = [
     "LossSums",
     "LossTerms",
     "Mixture",
+    "NormNames",
     "RMSNorm",
     "Received",
     "Rotary",
@@ -73,5 +80,6 @@ __all__ = [
     "tensor_generator",
     "token_logprobs",
     "token_scores",
+    "tokens_seen",
     "with_loss",
 ]

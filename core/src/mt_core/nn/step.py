@@ -66,13 +66,15 @@ class AdapterContext(Protocol):
 class StepSums:
     """What the blocks of a model add up in one optimizer step on this rank, in fp64 on the device.
 
-    Only an engine that trains ``collects``; generation, evaluation and the second forward of a recomputed block add nothing.
+    Only an engine that trains ``collects``: evaluation and generation add nothing. Nor does the forward that repeats a recomputed
+    block, though a block does not see that: what it computes must be what it computed the first time.
     """
 
     def __init__(self) -> None:
         self.figures: dict[str, tuple[Tensor, Tensor | float]] = {}
         self.gathered: dict[str, Tensor] = {}
         self.collects = False
+        self._repeats = False
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -84,20 +86,22 @@ class StepSums:
             self.collects = False
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def repeating(self) -> Iterator[None]:
         """Add nothing up inside."""
-        before, self.collects = self.collects, False
+        self._repeats = True
         try:
             yield
         finally:
-            self.collects = before
+            self._repeats = False
 
     def around_recompute(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """What ``torch.utils.checkpoint`` takes as ``context_fn``: around the forward, and around the one that repeats it."""
-        return nullcontext(), self.paused()
+        return nullcontext(), self.repeating()
 
     def report(self, name: str, total: Tensor, count: Tensor | float) -> None:
         """See ``BlockContext``."""
+        if self._repeats or not self.collects:
+            return
         if total.dim() or (isinstance(count, Tensor) and count.dim()):
             shape = tuple(total.shape) or tuple(getattr(count, "shape", ()))
             raise ComponentError(
@@ -112,6 +116,8 @@ class StepSums:
 
     def gather(self, name: str, values: Tensor) -> None:
         """See ``BlockContext``."""
+        if self._repeats or not self.collects:
+            return
         before, values = self.gathered.get(name), values.detach().double()
         if before is not None and before.shape != values.shape:
             raise ComponentError(

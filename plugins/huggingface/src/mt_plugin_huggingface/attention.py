@@ -56,9 +56,9 @@ def inside(context: BlockContext) -> Iterator[None]:
         _CONTEXT.reset(token)
 
 
-def current_context() -> BlockContext | None:
-    """Return the context of the block that runs."""
-    return _CONTEXT.get(None)
+def current_context() -> BlockContext:
+    """The context of the block, or of the frame, that runs."""
+    return _CONTEXT.get()
 
 
 def attend(

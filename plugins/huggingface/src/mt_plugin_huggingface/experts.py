@@ -167,7 +167,7 @@ class _Router:
     def forward(self, *args: Any, **named: Any) -> Any:
         logits_NX, weights_NK, experts_NK = super().forward(*args, **named)  # type: ignore[misc]
         context, balance = current_context(), self.__dict__["_balance"]
-        if context is not None and balance and torch.is_grad_enabled():
+        if balance and torch.is_grad_enabled():
             choice = Choice(experts_NK, weights_NK, logits_NX.float().softmax(-1))
             weights_NK = with_loss(weights_NK, balance * balance_loss(choice, context), self.__dict__["_factor"])
         return logits_NX, weights_NK, experts_NK

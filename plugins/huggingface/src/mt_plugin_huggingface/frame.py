@@ -23,7 +23,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from mt_core import UsageError
 from mt_core.nn import BlockContext
 
-from .attention import CacheOfModel
+from .attention import CacheOfModel, inside
 from .types import ModelType
 
 
@@ -113,10 +113,11 @@ class Frame:
             named["position_ids"] = context.positions_BT
         self._calls.clear()
         if self._kind.scales_ids:
-            with self._embedded.giving(hidden_BTD):
-                self._outside(input_ids=torch.zeros_like(context.positions_BT), **named)
+            named["input_ids"] = torch.zeros_like(context.positions_BT)
         else:
-            self._outside(inputs_embeds=hidden_BTD, **named)
+            named["inputs_embeds"] = hidden_BTD
+        with self._embedded.giving(hidden_BTD), inside(context):
+            self._outside(**named)
         calls = list(self._calls)
         self._calls.clear()
         if any(call.hidden_BTD is not calls[0].hidden_BTD for call in calls):

@@ -20,9 +20,10 @@ from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import inside
 from .build import build_language_model, built_values, true_buffers
-from .config import HuggingFaceConfig
+from .config import BY_LENGTH, HuggingFaceConfig, rope_types
 from .experts import watch_routers
 from .frame import Call, Frame, become
+from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 """The number of a block or an expert in the name of a parameter."""
@@ -40,7 +41,8 @@ class HuggingFaceModel(TrainModel):
         super().__init__()
         self.config = config
         model, kind = build_language_model(config), config.kind
-        self.ragged_batches = kind.knows_documents
+        use_document_lengths(model)
+        self.ragged_batches = kind.knows_documents and not rope_types(config.config) & {*BY_LENGTH}
         self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside

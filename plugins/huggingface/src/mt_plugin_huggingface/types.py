@@ -25,7 +25,8 @@ class ModelType:
     hidden states and nothing else. ``own_attention`` says that attention is the type's own, with a mask of its own; ``tuple_size`` is
     the length of the tuple that a block returns, 0 where that is hidden states alone. ``scales_ids`` says that the model does something
     to embedded tokens only where it is given their ids, ``by_token`` that its blocks go on from a state with one token at a time.
-    ``limits`` are what the family declares (``mt_core.Component.limits``).
+    ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``limits`` are what the family declares
+    (``mt_core.Component.limits``).
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelType:
     tuple_size: int = 0
     scales_ids: bool = False
     by_token: bool = False
+    rotary_by_length: bool = False
     limits: Mapping[str, str] = field(default_factory=dict)
 
     @property
