@@ -53,6 +53,12 @@ MIXTURES = (
 )
 """Mixtures of experts to try."""
 
+OTHER_ATTENTION = (
+    "axk1 deepseek_v2 deepseek_v3 flint glm4_moe_lite gpt_oss granite_swa granitemoe_swa llama4_text longcat_flash mimo_v2_flash minicpm3"
+    " youtu"
+)
+"""Types to try, whose attention has sinks, chunks, or values of another width than keys; most are mixtures."""
+
 WITH_SAVED_BUFFERS = "apertus gemma4_unified_text"
 """Dense types whose files have numbers that nothing trains."""
 
@@ -68,10 +74,6 @@ OWN_ATTENTION = "its attention is its own, which knows of no documents in a row"
 """Types to try, whose attention does not go through transformers' interface, and why their rows are padded and whole."""
 
 REFUSED = {
-    "its attention has sinks, which no attention here has": "flint gpt_oss granite_swa granitemoe_swa mimo_v2_flash",
-    "its attention is in chunks, which no attention here knows": "llama4_text",
-    "its values are narrower than its keys, which no attention here has": "axk1 deepseek_v2 deepseek_v3"
-    " glm4_moe_lite longcat_flash minicpm3 youtu",
     "its head has parameters that no layer here has": "modernbert-decoder",
     STATE: "granitemoehybrid jamba kimi_linear lfm2_moe minimax nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_next"
     " recurrent_gemma rwkv xlstm",
@@ -245,7 +247,7 @@ def is_plain(model: nn.Module, head: str) -> bool:
 def main() -> None:
     """Write the table."""
     types, refused = {}, {kind: reason for reason, kinds in REFUSED.items() for kind in kinds.split()}
-    for kind in sorted(" ".join((TRAINED, MIXTURES, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()):
+    for kind in sorted(" ".join((TRAINED, MIXTURES, OTHER_ATTENTION, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()):
         try:
             types[kind] = entry(kind)
         except ValueError as error:

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core import WeightsError
+from mt_core.nn import BlockContext, SdpaAttention
 
-from .attention import NAME, register
+from .attention import NAME, Rule, read_rules, register
 from .config import HuggingFaceConfig
 from .experts import use_experts
+from .frame import Frame
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -105,6 +108,16 @@ def true_buffers(config: HuggingFaceConfig) -> dict[str, Tensor]:
     with _small_on_cpu():
         model = build_language_model(config)
     return {name: each for name, each in model.named_buffers() if each.is_floating_point()}
+
+
+def mask_rules(config: HuggingFaceConfig) -> list[Rule]:
+    """By which rule the model masks the attention of each block; by a build of its own, whatever holds the model's tensors."""
+    with unset_fake_temporarily(), torch.no_grad(), _small_on_cpu():  # a plan on paper has tensors without values
+        model, kind = build_language_model(config), config.kind
+        frame, positions = Frame(model, kind), torch.arange(2)[None]
+        hidden = torch.zeros(1, 2, model.get_submodule(kind.embed).weight.shape[1])
+        context = BlockContext(positions, torch.zeros_like(positions), SdpaAttention())
+        return read_rules(model, lambda: frame.run(hidden, context))
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from torch import Generator, Tensor, nn
 
 from mt_core.nn import BlockContext, Layer, TrainModel
 
-from .attention import inside
-from .build import build_language_model, built_values, true_buffers
+from .attention import Rule, inside
+from .build import build_language_model, built_values, mask_rules, true_buffers
 from .config import BY_LENGTH, HuggingFaceConfig, rope_types
 from .experts import watch_routers
 from .frame import Call, Frame, become
@@ -99,6 +99,15 @@ class Outside:
         self._true: dict[str, Tensor] | None = None
         self._restored: torch.device | None = None
         self._built: dict[str, Tensor] | None = None
+        self._rules: list[Rule] | None = None
+
+    def rule(self, number: int) -> Rule | None:
+        """By which rule the model masks the attention of a block, read once; ``None`` where attention is the model's own."""
+        if self.config.kind.own_attention:
+            return None
+        if self._rules is None:
+            self._rules = mask_rules(self.config)
+        return self._rules[number]
 
     def built_values(self) -> dict[str, Tensor]:
         """First values that no rule draws, by name."""
@@ -151,7 +160,7 @@ class _Block:
         call, kind = outside.calls(context, hidden_BTD)[number], outside.config.kind
         goes_on = context.cache is not None and context.cache.length > 0
         pieces = torch.split(hidden_BTD, 1, 1) if kind.by_token and goes_on else [hidden_BTD]
-        with inside(context):
+        with inside(context, outside.rule(number)):
             outs = [super(_Block, self).forward(piece, *call.args, **call.named) for piece in pieces]  # type: ignore[misc]
         hidden = [out[0] if kind.tuple_size else out for out in outs]
         return hidden[0] if len(hidden) == 1 else torch.cat(hidden, 1)
