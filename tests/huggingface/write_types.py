@@ -18,8 +18,10 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
+
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING
+from transformers.integrations.heterogeneity.configuration_utils import AmbiguousGlobalPerLayerAttributeError as PerLayer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from mt_core import UsageError
@@ -115,7 +117,7 @@ def entry(kind: str) -> dict[str, Any]:
         "blocks": blocks,
         "norm": norm,
         "head": head,
-        "plain_head": is_plain(model, head),
+        "plain_head": is_plain(model, head) and takes_norm_as_it_is(model, norm, head),
     }
     if outside:
         found["positions"] = outside.pop()
@@ -181,7 +183,7 @@ def rotary_by_length(kind: str, scaling: str) -> bool:
     try:
         model = tiny_models.model(kind, rope=scaling)
         use_document_lengths(model)
-    except (UsageError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StrictDataclassError):
+    except (UsageError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StrictDataclassError, PerLayer):
         return False
     return any(getattr(each, "rope_type", None) == scaling for each in model.modules())
 
@@ -242,6 +244,21 @@ def is_plain(model: nn.Module, head: str) -> bool:
     states = rf"hidden_states(\.to\(self\.{head}\.weight\.dtype\))?"
     call = re.compile(rf"logits = self\.{head}\({states}\)(\.contiguous\(\)|\.float\(\))?")
     return len(assigned) == 1 and call.fullmatch(ast.unparse(assigned[0])) is not None
+
+
+def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:
+    """Return whether nothing is done to hidden states between the norm and the head."""
+    given: list[Tensor] = []
+    hooks = [
+        model.get_submodule(norm).register_forward_hook(lambda module, inputs, output: given.append(output)),
+        model.get_submodule(head).register_forward_pre_hook(lambda module, inputs: given.append(inputs[0])),
+    ]
+    with torch.no_grad():
+        model(torch.randint(3, 90, (1, 8)), use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    before, after = given
+    return torch.equal(before.flatten(), after.flatten())
 
 
 def main() -> None:
