@@ -40,7 +40,7 @@ def listed_experts(loaders: Mapping[str, Callable[[], Tensor]], layouts: Mapping
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FusedTensor:
     """One tensor of the fused form: its name and shape, and the names of its parts for each expert."""
 
@@ -67,7 +67,7 @@ def _tensors(layouts: Mapping[str, ExpertLayout]) -> Iterator[FusedTensor]:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FusedLoader:
     """Loads a fused tensor, or the rows of some experts, from the parts of each; one expert is in memory beside the result."""
 
@@ -99,7 +99,7 @@ class FusedLoader:
         return joined.mT if self.tensor.transposed else joined
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ListedLoader:
     """Loads one part of one expert out of a fused tensor, of which nothing else is loaded where its loader has ``rows``."""
 
