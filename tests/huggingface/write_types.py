@@ -130,12 +130,9 @@ def entry(kind: str) -> dict[str, Any]:
     for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
-    if any(type(each).__name__ == "Conv1D" for each in model.modules()):
-        reason = "its projections are stored transposed (Conv1D), and are no linear layers here"
-        found["limits"] = {"adapters": reason, "quantizer": reason}
     if any(name.rpartition(".")[2] == "gate_up_proj" for name, _ in model.named_parameters()) or kind == "jetmoe":
         reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
-        found["limits"] = {"adapters": reason, "quantizer": reason}
+        found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
     return found
 
 
@@ -179,7 +176,16 @@ def rotary_by_length(kind: str, scaling: str) -> bool:
     try:
         model = tiny_models.model(kind, rope=scaling)
         use_document_lengths(model)
-    except (UsageError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StrictDataclassError):
+    except (
+        UsageError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+        StrictDataclassError,
+    ):
         return False
     return any(getattr(each, "rope_type", None) == scaling for each in model.modules())
 

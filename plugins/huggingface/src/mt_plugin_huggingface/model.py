@@ -16,12 +16,13 @@ from typing import Any, Self, cast
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.nn import BlockContext, Layer, TrainModel
+from mt_core.nn import BlockContext, Layer, StoredLinear, TrainModel
 
 from .attention import inside
 from .build import build_language_model, kept_values, true_buffers
 from .config import BY_LENGTH, HuggingFaceConfig, rope_types
 from .frame import Call, Frame
+from .linear import use_transposed_linear
 from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -51,7 +52,9 @@ class HuggingFaceModel(TrainModel):
             _become(self.get_submodule(kind.positions), _Positions, outside=outside)
         if not kind.plain_head:
             _become(self.get_submodule(kind.head), _Head, outside=outside)
-        linear = [name for name, each in self.get_submodule(kind.blocks).named_modules() if isinstance(each, nn.Linear)]
+        blocks = self.get_submodule(kind.blocks)
+        use_transposed_linear(blocks)
+        linear = [name for name, each in blocks.named_modules() if isinstance(each, nn.Linear | StoredLinear)]
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
