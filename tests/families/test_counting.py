@@ -120,7 +120,6 @@ def test_a_run_in_half_precision_resumes_with_the_bits_of_its_kept_parameters(re
 
 
 def test_a_resumed_run_goes_on_bit_for_bit(results: dict[str, Any]) -> None:
-    """Also from a checkpoint of what an adapter trains alone, which has the kept parameters, since the model has changed them."""
     for whole, parts in (("zero1", "resumed"), ("lora", "lora, resumed")):
         assert results[whole]["losses"] == results[parts]["losses"]
         assert results[whole]["state"] == results[parts]["state"]

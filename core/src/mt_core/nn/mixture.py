@@ -17,7 +17,7 @@ from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import BlockContext
 from mt_core.nn.experts import Experts, ListedExperts
 from mt_core.nn.router import Choice, Router
-from mt_core.nn.step import AdapterContext
+from mt_core.step_context import AdapterContext
 
 
 class Mixture(nn.Module):
