@@ -21,10 +21,13 @@ from huggingface_hub.errors import StrictDataclassError
 
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING
-from transformers.integrations.heterogeneity.configuration_utils import AmbiguousGlobalPerLayerAttributeError as PerLayer
+from transformers.integrations.heterogeneity.configuration_utils import (
+    AmbiguousGlobalPerLayerAttributeError as PerLayer,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from mt_core import UsageError
+from mt_plugin_huggingface.experts import is_gated
 from mt_plugin_huggingface.rotary import use_document_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -137,7 +140,7 @@ def entry(kind: str) -> dict[str, Any]:
     if any(type(each).__name__ == "Conv1D" for each in model.modules()):
         reason = "its projections are stored transposed (Conv1D), and are no linear layers here"
         found["limits"] = {"adapters": reason, "quantizer": reason}
-    if any(name.rpartition(".")[2] == "gate_up_proj" for name, _ in model.named_parameters()) or kind == "jetmoe":
+    if has_other_experts(model):
         reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
         found["limits"] = {"adapters": reason, "quantizer": reason}
     return found
@@ -183,7 +186,16 @@ def rotary_by_length(kind: str, scaling: str) -> bool:
     try:
         model = tiny_models.model(kind, rope=scaling)
         use_document_lengths(model)
-    except (UsageError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StrictDataclassError, PerLayer):
+    except (
+        UsageError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        StrictDataclassError,
+        PerLayer,
+    ):
         return False
     return any(getattr(each, "rope_type", None) == scaling for each in model.modules())
 
@@ -246,6 +258,12 @@ def is_plain(model: nn.Module, head: str) -> bool:
     return len(assigned) == 1 and call.fullmatch(ast.unparse(assigned[0])) is not None
 
 
+def has_other_experts(model: nn.Module) -> bool:
+    """Return whether it has experts in one tensor that have no listed form."""
+    modules = [each for each in model.modules() if not isinstance(each, nn.Conv1d) and not is_gated(each)]
+    return any(each.dim() > 2 for module in modules for each in module.parameters(recurse=False))
+
+
 def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:
     """Return whether nothing is done to hidden states between the norm and the head."""
     given: list[Tensor] = []
@@ -264,7 +282,9 @@ def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:
 def main() -> None:
     """Write the table."""
     types, refused = {}, {kind: reason for reason, kinds in REFUSED.items() for kind in kinds.split()}
-    for kind in sorted(" ".join((TRAINED, MIXTURES, OTHER_ATTENTION, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()):
+    for kind in sorted(
+        " ".join((TRAINED, MIXTURES, OTHER_ATTENTION, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()
+    ):
         try:
             types[kind] = entry(kind)
         except ValueError as error:
