@@ -70,7 +70,7 @@ class Joined:
 
     def __init__(self, conversion: Conversion, name: str, found: Loaders, shapes: Mapping[str, torch.Size]) -> None:
         self._conversion, self._name, self._found, self._shapes = conversion, name, found, shapes
-        self._shape = conversion.model.get_parameter(name).shape
+        self._shape: torch.Size = conversion.model.get_parameter(name).shape
 
     def __call__(self) -> Tensor:
         return self._run(self._conversion.members)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -81,7 +81,7 @@ class HuggingFaceModel(TrainModel):
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             tensor.fill_(torch.nan)
-            outside.model._init_weights(module)
+            outside.model._init_weights(module)  # type: ignore[operator]
             if tensor.isnan().any():
                 tensor.copy_(outside.built_values()[name])
 
