@@ -45,6 +45,14 @@ class MixtureModel(Llama):
             super().init_tensor(name, tensor, generator)
 
 
+def put_mixture(resolved: Resolved, *, blind: bool = False) -> None:
+    """Let a run train the mixture in the place of Llama."""
+    offer = resolved.offers["train_model"]
+    layouts = offer.component.layouts | {"expert"}
+    component = replace(offer.component, build=partial(MixtureModel, blind=blind), layouts=layouts)
+    resolved.offers["train_model"] = replace(offer, component=component)
+
+
 class NotingExchange:
     """Takes note of the fewest rows that come to this rank."""
 
@@ -63,10 +71,7 @@ class Mixtures(Bench):
     noting: list[NotingExchange]
 
     def change_run(self, resolved: Resolved, case: dict[str, Any]) -> None:
-        offer = resolved.offers["train_model"]
-        build = partial(MixtureModel, blind=case.get("blind", False))
-        component = replace(offer.component, build=build, layouts=offer.component.layouts | {"expert"})
-        resolved.offers["train_model"] = replace(offer, component=component)
+        put_mixture(resolved, blind=case.get("blind", False))
 
     def session(self, *positional: Any, **named: Any) -> Session:
         session = super().session(*positional, **named)

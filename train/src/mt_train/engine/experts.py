@@ -112,6 +112,24 @@ def divided_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
     return ((name, module) for name, module in model.named_modules() if isinstance(module, DividesExperts))
 
 
+def divided_parameters(model: nn.Module, parts: int) -> list[nn.Parameter]:
+    """The whole parameters that so many ranks would divide. Raises ``ConfigError`` where there are none, or some cannot be."""
+    found = [parameter for _, module in divided_layers(model) for parameter in module.parameters(recurse=False)]
+    if not found:
+        raise ConfigError([no_experts()])
+    for parameter in found:
+        rows_of_part(parameter, parts)
+    return found
+
+
+def rows_of_part(parameter: Tensor, parts: int) -> int:
+    """Return how many experts of a whole parameter each of so many ranks has. Raises ``ConfigError`` where they do not divide."""
+    rows, left = divmod(len(parameter), parts)
+    if left:
+        raise ConfigError([undivided_experts(len(parameter), parts, most=parts)])
+    return rows
+
+
 @contextmanager
 def divide_experts(index: int, parts: int, mark: Callable[[Any], None] = lambda parameter: None) -> Iterator[None]:
     """Modules built inside have one of so many parts of the experts of each layer.
@@ -122,9 +140,7 @@ def divide_experts(index: int, parts: int, mark: Callable[[Any], None] = lambda 
     def cut(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
         if parameter is None or hasattr(parameter, "part") or not isinstance(module, DividesExperts):
             return None
-        rows, left = divmod(len(parameter), parts)
-        if left:
-            raise ConfigError([undivided_experts(len(parameter), parts, most=parts)])
+        rows = rows_of_part(parameter, parts)
         own: Any = nn.Parameter(parameter.detach()[index * rows : (index + 1) * rows].clone())
         own.part = (index, parts)
         mark(own)
