@@ -15,8 +15,8 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from mt_core import ANY, Component, ModelConfig, ModelFamily, WeightsFormat, hookimpl
-from mt_core.nn import NOT_TRAINED, AdapterContext, BlockContext, RMSNorm, TrainModel, swiglu
+from mt_core import ANY, AdapterContext, Component, ModelConfig, ModelFamily, WeightsFormat, hookimpl
+from mt_core.nn import NOT_TRAINED, BlockContext, RMSNorm, TrainModel, swiglu
 from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json
 
 EXPERTS = 4
@@ -163,7 +163,10 @@ def read(path: Path, config: CountingConfig) -> Loaders:
 
 
 def exported(config: CountingConfig) -> Mapping[str, Any]:
-    return {"architectures": ["CountingForCausalLM"], **config.model_dump(include={"vocab_size", "max_seq_len", "dim", "n_layers", "n_heads"})}
+    return {
+        "architectures": ["CountingForCausalLM"],
+        **config.model_dump(include={"vocab_size", "max_seq_len", "dim", "n_layers", "n_heads"}),
+    }
 
 
 FILES = WeightsFormat(
