@@ -32,9 +32,9 @@ class MixtureModel(Llama):
         super().__init__(config)
         self.blind = blind
         layout = ExpertLayout(n_experts=EXPERTS, width=config.dim, hidden=config.ffn_dim, bias=True)
-        for block in self.model.layers:
+        for index, block in enumerate(self.model.layers):
             router = Router(RouterOptions(n_experts=EXPERTS, top_k=2), config.dim)
-            block.mlp = Mixture(router, Experts(layout), balance=0.05, factor=self.loss_factor)
+            block.mlp = Mixture(router, Experts(layout), index=index, balance=0.05, factor=self.loss_factor)
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Any) -> None:
         if name.endswith("gate.weight") and self.blind:
