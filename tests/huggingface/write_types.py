@@ -18,10 +18,11 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING
-from transformers.integrations.heterogeneity.configuration_utils import AmbiguousGlobalPerLayerAttributeError as PerLayer
+from transformers.integrations.heterogeneity.configuration_utils import (
+    AmbiguousGlobalPerLayerAttributeError as PerLayer,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from mt_core import UsageError
@@ -86,7 +87,8 @@ REFUSED = {
     "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
     "nobody has tried it here": "blt cohere_compass_text dbrx qwen4_exp qwen4_exp_text",
     "it reads images or sound, or is one half of another model": "aria_text llama4 emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4"
-    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal"
+    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi"
+    " moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal"
     " mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
     "it is an encoder that was made to decode": "bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert"
     " rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet xmod reformer",
@@ -134,12 +136,9 @@ def entry(kind: str) -> dict[str, Any]:
     for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
-    if any(type(each).__name__ == "Conv1D" for each in model.modules()):
-        reason = "its projections are stored transposed (Conv1D), and are no linear layers here"
-        found["limits"] = {"adapters": reason, "quantizer": reason}
     if any(name.rpartition(".")[2] == "gate_up_proj" for name, _ in model.named_parameters()) or kind == "jetmoe":
         reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
-        found["limits"] = {"adapters": reason, "quantizer": reason}
+        found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
     return found
 
 
@@ -183,7 +182,17 @@ def rotary_by_length(kind: str, scaling: str) -> bool:
     try:
         model = tiny_models.model(kind, rope=scaling)
         use_document_lengths(model)
-    except (UsageError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StrictDataclassError, PerLayer):
+    except (
+        UsageError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+        StrictDataclassError,
+        PerLayer,
+    ):
         return False
     return any(getattr(each, "rope_type", None) == scaling for each in model.modules())
 
@@ -264,7 +273,9 @@ def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:
 def main() -> None:
     """Write the table."""
     types, refused = {}, {kind: reason for reason, kinds in REFUSED.items() for kind in kinds.split()}
-    for kind in sorted(" ".join((TRAINED, MIXTURES, OTHER_ATTENTION, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()):
+    for kind in sorted(
+        " ".join((TRAINED, MIXTURES, OTHER_ATTENTION, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()
+    ):
         try:
             types[kind] = entry(kind)
         except ValueError as error:

@@ -16,13 +16,14 @@ from typing import Any, Self, cast
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.nn import BlockContext, Layer, TrainModel
+from mt_core.nn import BlockContext, Layer, StoredLinear, TrainModel
 
 from .attention import Rule, inside
 from .build import build_language_model, built_values, mask_rules, true_buffers
 from .config import BY_LENGTH, HuggingFaceConfig, rope_types
 from .experts import watch_routers
 from .frame import Call, Frame, become
+from .linear import use_transposed_linear
 from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -52,7 +53,9 @@ class HuggingFaceModel(TrainModel):
             become(self.get_submodule(kind.positions), _Positions, outside=outside)
         if not kind.plain_head:
             become(self.get_submodule(kind.head), _Head, outside=outside)
-        linear = [name for name, each in self.get_submodule(kind.blocks).named_modules() if isinstance(each, nn.Linear)]
+        blocks = self.get_submodule(kind.blocks)
+        use_transposed_linear(blocks)
+        linear = [name for name, each in blocks.named_modules() if isinstance(each, nn.Linear | StoredLinear)]
         watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
@@ -78,7 +81,8 @@ class HuggingFaceModel(TrainModel):
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             tensor.fill_(torch.nan)
-            outside.model._init_weights(module)
+            initialise: Any = outside.model._init_weights
+            initialise(module)
             if tensor.isnan().any():
                 tensor.copy_(outside.built_values()[name])
 

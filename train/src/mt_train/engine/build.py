@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -122,11 +123,12 @@ def fill_model(
     source = {**_drawn_experts(model, seed), **source}
     for name, layer in stored_layers(model):
         if only is None or f"{name}.weight" in only:
-            shape = torch.Size((layer.out_features, layer.in_features))
-            layer.original = partial(value_of, model, f"{name}.weight", shape, source, seed)
-            value = layer.original()
+            shape = torch.Size((layer.out_features, layer.in_features)[:: -1 if layer.is_transposed else 1])
+            read = partial(value_of, model, f"{name}.weight", shape, source, seed)
+            layer.original = partial(_transpose, read) if layer.is_transposed else read
+            value = read()
             if value.shape == shape:
-                layer.put_dense_weight(value)
+                layer.put_dense_weight(value.T if layer.is_transposed else value)
             else:
                 wrong.append(_misfit(f"{name}.weight", value.shape, shape))
     for name, parameter in model.named_parameters():
@@ -173,6 +175,10 @@ def _drawn_experts(model: TrainModel, seed: int) -> TensorSource:
         for name, shape in layout.listed_shapes().items()
     }
     return fused_experts(listed, layouts)
+
+
+def _transpose(read: Callable[[], Tensor]) -> Tensor:
+    return read().T
 
 
 def _misfit(name: str, found: torch.Size, wanted: torch.Size) -> str:
@@ -265,7 +271,8 @@ def without_memory() -> Iterator[None]:
 def exchange(model: nn.Module, parameters: Sequence[tuple[nn.Parameter, nn.Parameter]]) -> None:
     """Put the second of each pair wherever the first is. By identity, so all of the old ones must be alive until the end."""
     new = {id(old): real for old, real in parameters}
-    for part in model.modules():
+    bases = [module.base for module in model.modules() if isinstance(module, AdaptedLinear)]  # no children of theirs
+    for part in chain(model.modules(), bases):
         for name, parameter in list(part.named_parameters(recurse=False, remove_duplicate=False)):
             if new.get(id(parameter), parameter) is not parameter:
                 setattr(part, name, new[id(parameter)])
