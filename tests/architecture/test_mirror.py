@@ -55,6 +55,7 @@ ELSEWHERE = {
     "plugins/metadata.py": "tests/core/plugins/test_host.py",
     "protocols.py": "tests/conformance/test_kit.py",
     "rows.py": "tests/train/data/test_items.py",
+    "step_context.py": "tests/families/test_counting.py",
     "testing.py": "tests/core/test_deprecation.py",
     "version.py": "tests/core/cli/test_plugins.py",
     "warmup.py": "tests/optim/test_schedules.py",

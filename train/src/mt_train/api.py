@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -177,7 +178,7 @@ def load_adapters(
     host = discover_plugins()
     family = None if model is None else arguments.text("load_adapters", "model", model, _FAMILY)
     base = arguments.path("load_adapters", "weights", weights)
-    parts = _parts_of_weights(family, base, host)
+    parts = replace(_parts_of_weights(family, base, host), adapters_follow=True)
     found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
     for folder in found.values():
         check_base_of(folder, parts)

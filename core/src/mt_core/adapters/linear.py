@@ -16,7 +16,8 @@ from mt_core.adapters.config import LowRankConfig, TargetConfig
 from mt_core.adapters.targets import require_named, targets_of
 from mt_core.errors import UsageError
 from mt_core.groups import block_number
-from mt_core.nn import AdaptedLinear, AdapterContext, LossFactor, SharedParameters, TrainModel
+from mt_core.nn import AdaptedLinear, LossFactor, SharedParameters, TrainModel
+from mt_core.step_context import AdapterContext
 
 ConfigT = TypeVar("ConfigT", bound=TargetConfig)
 View = Literal["live", "base"]

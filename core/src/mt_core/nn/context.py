@@ -77,8 +77,8 @@ class BlockContext:
 
     @exclude_from_compile
     def collects(self) -> bool:
-        """Return whether ``report`` and ``gather`` add anything up now, so that a block may save itself the work: in the forwards of a
-        training step, and not when one is recomputed for its backward, in evaluation or generation."""
+        """Return whether this is a forward of a training step, so that a block may save itself the work of figures in evaluation and
+        generation. It is true as well where a block runs again for its backward, where ``report`` and ``gather`` add nothing."""
         return self.sums is not None and self.sums.collects
 
     @exclude_from_compile
@@ -86,17 +86,15 @@ class BlockContext:
         """Add to a figure of the step's record: the sum of all ``total`` over the sum of all ``count``, scalars that stay on the device.
 
         They are added up over the blocks that report the name, micro-batches, ranks and pipeline stages, and copied to the host once a
-        step. Sums are over the tokens that are here (``labels_BT`` says which are trained). Every rank reports the same names in
-        every step. It has no gradient.
+        step. Sums are over the tokens that are here (``labels_BT`` says which are trained). Blocks report the same names in every
+        step. It has no gradient.
         """
-        if self.collects():
-            assert self.sums is not None, "collects() looked"
+        if self.sums is not None:
             self.sums.report(name, total, count)
 
     @exclude_from_compile
     def gather(self, name: str, values: Tensor) -> None:
         """Add ``values``, of any one shape, to what blocks sum up under this name in the step; ``TrainModel.after_step`` reads the sum
         over micro-batches and ranks by ``context.step_sum(name)``. Counts are exact: the sum is in fp64."""
-        if self.collects():
-            assert self.sums is not None, "collects() looked"
+        if self.sums is not None:
             self.sums.gather(name, values)

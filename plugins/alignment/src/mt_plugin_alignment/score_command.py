@@ -36,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint", default="last", metavar="STEP", help="last, best, or a step of the run (default: last)"
     )
-    parser.add_argument("--model", metavar="NAME", help="the family of --weights; default: the one that their config.json names")
+    parser.add_argument(
+        "--model", metavar="NAME", help="the family of --weights; default: the one that their config.json names"
+    )
     parser.add_argument("--weights", type=Path, metavar="FOLDER", help="a reward model that mt-export wrote")
     parser.add_argument("--rows", type=Path, required=True, metavar="FILE", help="JSON lines, or an array of objects")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the scores as JSON lines (default: standard output)")

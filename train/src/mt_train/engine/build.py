@@ -10,13 +10,17 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import WeightsError
+from mt_core.groups import whole_shape
 from mt_core.model_protocols import Quantizer
-from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, objective_modules, tensor_generator
+from mt_core.nn import AdaptedLinear, Experts, StoredLinear, TrainModel, objective_modules, tensor_generator
 from mt_core.nn.objective import split_objective_name
+from mt_core.weights import fused_experts, load_rows
+from mt_train.engine.experts import own_rows, part_of
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
@@ -83,6 +87,7 @@ def fill_model(
     Raises ``WeightsError`` that lists every tensor whose shape is not its parameter's.
     """
     wrong: list[str] = []
+    source = {**_drawn_experts(model, seed), **source}
     for name, layer in stored_layers(model):
         if only is None or f"{name}.weight" in only:
             shape = torch.Size((layer.out_features, layer.in_features)[:: -1 if layer.is_transposed else 1])
@@ -97,15 +102,46 @@ def fill_model(
         if parameter.is_meta or (only is not None and name not in only):
             continue
         with gather_parameters([parameter], write=True):
-            if process.is_main or not is_partitioned(parameter):
-                value = value_of(model, name, parameter.shape, source, seed)
-                if value.shape == parameter.shape:
-                    with torch.no_grad():
-                        parameter.copy_(value)
-                else:
-                    wrong.append(_misfit(name, value.shape, parameter.shape))
+            if _writes(parameter):
+                shape = torch.Size(whole_shape(parameter))
+                load = source.get(name, partial(value_of, model, name, shape, {}, seed))
+                if misfit := _put(parameter, load):
+                    wrong.append(_misfit(name, misfit, shape))
     if wrong:
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(wrong))
+
+
+@torch.no_grad()
+def _put(parameter: nn.Parameter, load: Callable[[], Tensor]) -> torch.Size | None:
+    """Give a parameter its value, or its part of it; return the value's shape where it is another one.
+
+    Of what has more than two dimensions, such as fused experts, one row is in memory at a time where the loader has ``rows``.
+    """
+    shape = torch.Size(whole_shape(parameter))
+    if parameter.dim() > 2 and hasattr(load, "rows"):
+        found = torch.Size(load.shape)  # type: ignore[attr-defined]
+        if found != shape:
+            return found
+        first = part_of(parameter)[0] * len(parameter)
+        for row in range(len(parameter)):
+            parameter[row : row + 1].copy_(load_rows(load, first + row, first + row + 1))
+        return None
+    value = load()
+    if value.shape != shape:
+        return value.shape
+    parameter.copy_(own_rows(parameter, value))
+    return None
+
+
+def _drawn_experts(model: TrainModel, seed: int) -> TensorSource:
+    """Draw each tensor of fused experts by the names of the listed form, so that both begin alike."""
+    layouts = {name: module.layout for name, module in model.named_modules() if isinstance(module, Experts)}
+    listed: dict[str, Callable[[], Tensor]] = {
+        f"{place}.{name}": partial(value_of, model, f"{place}.{name}", torch.Size(shape), {}, seed)
+        for place, layout in layouts.items()
+        for name, shape in layout.listed_shapes().items()
+    }
+    return fused_experts(listed, layouts)
 
 
 def _transpose(read: Callable[[], Tensor]) -> Tensor:
@@ -130,6 +166,11 @@ def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSour
     return value
 
 
+def _writes(parameter: Any) -> bool:
+    """Return whether what this rank writes into a gathered parameter counts: it is the first of those that share it."""
+    return not is_partitioned(parameter) or dist.get_rank(parameter.ds_process_group) == 0
+
+
 def is_partitioned(parameter: nn.Parameter) -> bool:
     """Return whether ZeRO 3 holds only a slice of it here."""
     return hasattr(parameter, "ds_id")
@@ -137,7 +178,8 @@ def is_partitioned(parameter: nn.Parameter) -> bool:
 
 @contextlib.contextmanager
 def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) -> Iterator[None]:
-    """Whole parameters inside; with ``write``, what rank 0 wrote reaches every rank. All ranks must enter."""
+    """Parameters without ZeRO's slices inside; with ``write``, what the first rank that shares one wrote reaches the others. All ranks
+    must enter."""
     partitioned = [parameter for parameter in parameters if is_partitioned(parameter)]
     if not partitioned:
         yield

@@ -32,7 +32,8 @@ class ModelRewardConfig(RewardOptions):
 
     path: Path = Field(description="a run of --objective reward, or the folder that mt-export wrote of one")
     family: str | None = Field(
-        None, description="model family of a folder of mt-export; default: the one that config.json names, or a run brings"
+        None,
+        description="model family of a folder of mt-export; default: the one that config.json names, or a run brings",
     )
     batch_size: int = Field(8, ge=1, description="answers that are read at once")
 
