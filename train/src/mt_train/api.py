@@ -160,8 +160,8 @@ def load_adapters(
 ) -> tuple[LoadedModel, SeveralAdapters]:
     """Pretrained weights with several adapters, by a name for each folder that peft or ``mt-export`` wrote.
 
-    ``model`` is the family that reads ``weights``, or their ``config.json`` names it. None counts before ``SeveralAdapters.use``. Raises ``WeightsError`` and
-    ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
+    ``model`` is the family that reads ``weights``, or their ``config.json`` names it. None counts before ``SeveralAdapters.use``.
+    Raises ``WeightsError`` and ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
     """
     from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.adapter_slot import adapter_in, folder_at

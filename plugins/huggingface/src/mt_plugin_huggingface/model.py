@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Generator, Tensor, nn

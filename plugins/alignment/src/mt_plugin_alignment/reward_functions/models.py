@@ -109,10 +109,8 @@ class ModelReward(_ModelReward):
 
         from ..scoring import Scorer
 
-        if (self._path / RUN_FILE).is_file():
-            loaded = load_run(self._path)
-        else:
-            loaded = load_weights(self._family, self._path, objective="reward")
+        is_run, family = (self._path / RUN_FILE).is_file(), self._family
+        loaded = load_run(self._path) if is_run else load_weights(family, self._path, objective="reward")
         loaded.model.eval().requires_grad_(False)
         return Scorer(loaded)
 
