@@ -38,6 +38,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma-3": {"name": "gemma", "variant": "3-tiny", "window": 8, "global_every": 2, **SMALL},
     "qwen-2.5": {"name": "qwen", "variant": "2.5-tiny", "window": 8, "window_from": 1, **SMALL},
     "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
+    "mistral": {"name": "mistral", **SMALL, "window": 8, "window_pattern": ["full", "window"]},
+    "smollm-3": {"name": "smollm", "no_rope_every": 2, **SMALL},
+    "olmo-3": {"name": "olmo", "variant": "3-tiny", **SMALL, "window": 8, "window_pattern": ["window", "full"]},
+    "glm-4": {"name": "glm", **SMALL},
     "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""

@@ -22,6 +22,7 @@ from mt_core.config.base import ModelConfig as ModelConfig
 from mt_core.config.base import MtConfig as MtConfig
 from mt_core.config.base import Patterns as Patterns
 from mt_core.config.decoder import DecoderConfig as DecoderConfig
+from mt_core.config.decoder import WindowedDecoderConfig as WindowedDecoderConfig
 from mt_core.config.rope import RopeScaling as RopeScaling
 from mt_core.data.shapes import conversation as conversation
 from mt_core.data.shapes import is_conversation as is_conversation

@@ -14,8 +14,11 @@ from mt_core.weights.config_json import (
     decoder_tensors,
     layer_types,
     read_config,
+    read_windows,
     refuse_values,
     write_config,
+    write_rope,
+    write_windows,
 )
 from mt_core.weights.files import Loaders, RowInit, check_file, contained_file, open_pickle, open_safetensors, read_json
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
@@ -39,9 +42,12 @@ __all__ = [
     "open_safetensors",
     "read_config",
     "read_json",
+    "read_windows",
     "refuse_values",
     "without_tied_head",
     "write_config",
+    "write_rope",
+    "write_windows",
 ]
 
 
