@@ -1,7 +1,6 @@
 """The public names of ``mt_core``, and where each is defined."""
 
 from mt_core.adapters.base import Adapter as Adapter
-from mt_core.adapters.base import AdapterContext as AdapterContext
 from mt_core.adapters.base import Probe as Probe
 from mt_core.adapters.config import LowRankConfig as LowRankConfig
 from mt_core.adapters.config import TargetConfig as TargetConfig
@@ -23,6 +22,8 @@ from mt_core.config.base import MtConfig as MtConfig
 from mt_core.config.base import Patterns as Patterns
 from mt_core.config.decoder import DecoderConfig as DecoderConfig
 from mt_core.config.decoder import WindowedDecoderConfig as WindowedDecoderConfig
+from mt_core.config.experts import ExpertLayout as ExpertLayout
+from mt_core.config.experts import RouterOptions as RouterOptions
 from mt_core.config.rope import RopeScaling as RopeScaling
 from mt_core.data.shapes import conversation as conversation
 from mt_core.data.shapes import is_conversation as is_conversation
@@ -74,6 +75,7 @@ from mt_core.rows import Message as Message
 from mt_core.rows import Rejected as Rejected
 from mt_core.rows import Row as Row
 from mt_core.rows import Sample as Sample
+from mt_core.step_context import AdapterContext as AdapterContext
 from mt_core.tracking.logs import notice as notice
 from mt_core.tracking.step_lines import StepLines as StepLines
 from mt_core.warmup import WarmupOptions as WarmupOptions

@@ -21,6 +21,7 @@ from mt_train.config.sections import TrainConfig
 from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
 from mt_train.engine.compilation import disable_excluded
 from mt_train.engine.engine import Engine
+from mt_train.engine.experts import ExpertRanks
 from mt_train.engine.fused import FusedEngine
 from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.pipeline import PipelineEngine
@@ -46,16 +47,22 @@ def build_engine(
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
     config = parts.config
     settings = deepspeed_config(plan, config.parallel.deepspeed)
+    make: Callable[[], TrainModel] = parts.model
     quantizer = parts.quantizer()
+    experts = ExpertRanks(plan.expert, process) if plan.expert > 1 else None
+    if experts is not None:
+        make = experts.divided(make)
     if quantizer is None:
-        refuse_beyond_memory(parts.model, plan=plan, process=process)
+        refuse_beyond_memory(parts.model if plan.zero_stage == 3 else make, plan=plan, process=process)
     stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process) if plan.pipeline > 1 else None
     if stage is not None:
         model = stage.model
     elif quantizer is not None:
         model = build_quantized(parts.model, quantizer, process.device)
     else:
-        model = build_model(parts.model, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
+        model = build_model(make, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
+    if experts is not None:
+        experts.connect(model)
     names = weight_names(model)
     source = weights_of(parts, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=config.train.seed, process=process)
@@ -80,7 +87,7 @@ def build_engine(
     if stage is not None:
         return PipelineEngine(deepspeed, stage, objective, optimizer, own_head=own_head, **shared)
     kind = FusedEngine if parts.optimizer_component.form == "fused" else Engine
-    return kind(deepspeed, TrainStep(model, objective, own_head=own_head), optimizer, **shared)
+    return kind(deepspeed, TrainStep(model, objective, own_head=own_head), optimizer, experts=experts, **shared)
 
 
 def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
@@ -124,13 +131,16 @@ def _apply_claims(
 def trained_names(
     train: TrainConfig, model: TrainModel, adapter: Adapter, *, head: Literal["language", "own"] = "language"
 ) -> set[str]:
-    """The adapter's parameters, those of the objective, and what ``train.enable`` and ``train.disable`` say of others.
+    """The adapter's parameters, those of the objective, and what ``train.enable`` and ``train.disable`` say of others; what the model
+    has ``kept`` is not among them.
 
-    An objective with its ``own`` head does not train the language head. Raises ``UsageError`` for a pattern that matches nothing, and
-    where nothing is left.
+    An objective with its ``own`` head does not train the language head. Raises ``UsageError`` for a pattern that matches nothing, or
+    what is kept and nothing else, and where nothing is left.
     """
     names = [name for name, _ in model.named_parameters()]
     require_matches("train.enable", train.enable, names)
+    for pattern in train.enable:
+        model.refuse_kept("train.enable", pattern, [name for name in names if matching_pattern(name, [pattern])])
     require_matches("train.disable", train.disable, names)
     offered = set(adapter.trainable_parameters(model)) | {
         name for name in names if matching_pattern(name, train.enable)
@@ -141,7 +151,12 @@ def trained_names(
         unused = {id(each) for each in model.head.parameters()}
         unused -= {id(each) for layer in model.layers()[:-1] for each in layer.module.parameters()}  # a tied embedding
         offered -= {name for name, each in model.named_parameters() if id(each) in unused} - of_objective
+    offered -= set(model.kept_names())
     trained = {name for name in offered if not matching_pattern(name, train.disable)}
     if not trained:
+        if not offered:
+            raise UsageError(
+                f"all that the adapter would train is kept as it is by {type(model).__name__}; take another one"
+            )
         raise UsageError(f"train.disable={list(train.disable)} leaves no parameter to train; disable fewer")
     return trained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from mt_core import __version__
+from mt_core.groups import whole_shape
 from mt_core.nn import Batch
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.data import RunData
@@ -62,7 +64,7 @@ def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
         sizes["quantized", False] += layer.stored_bytes
     for _, parameter in engine.module.model.named_parameters():
         key = str(parameter.dtype).removeprefix("torch."), parameter.requires_grad
-        number = int(getattr(parameter, "ds_numel", parameter.numel()))
+        number = math.prod(whole_shape(parameter))
         counts[key] += number
         sizes[key] += number * parameter.element_size()
     return [

@@ -18,7 +18,8 @@ from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape
 from mt_train.engine.build import gather_parameters
 from mt_train.engine.engine import Engine
-from mt_train.engine.fragments import gradient_slice
+from mt_train.engine.experts import own_rows
+from mt_train.engine.fragments import gradient_slice, link_state
 
 WEIGHT, GRADIENT = "weight", "gradient"
 
@@ -29,8 +30,10 @@ class Access:
     def __init__(self, engine: Engine, *, step: int, total_steps: int, rate: float) -> None:
         self._engine = engine
         self.step, self.total_steps, self.rate = step, total_steps, rate
+        self._linked = False
         # each name of a shared parameter: the first one may be that of another stage's layer
         self._parameters = dict(engine.module.model.named_parameters(remove_duplicate=False))
+        self._step_sums: dict[str, Tensor] | None = None
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """The model's modules whose parameters are here."""
@@ -45,8 +48,10 @@ class Access:
         if not parameter.requires_grad:
             self._only_weight(name, part)
             with gather_parameters([parameter]):
-                return parameter.detach().clone()
+                return self._engine.join_rows(parameter, parameter.detach()).clone()
         value = self._check_present(name, part, self._find(parameter, part)).detach()
+        if value.numel() < math.prod(whole_shape(parameter)):
+            value = self._engine.join_rows(parameter, value.reshape(-1))
         return value.to(torch.float32, copy=True).view(whole_shape(parameter)).div_(self._scale(part))
 
     def moments(self, name: str) -> tuple[str, ...]:
@@ -63,6 +68,15 @@ class Access:
             dist.all_reduce(mean, group=self._engine.sharing)
         return mean
 
+    def step_sum(self, name: str) -> Tensor:
+        """See ``AdapterContext``."""
+        if self._step_sums is None:
+            self._step_sums = self._engine.block_figures.step_sums(self._engine.sharing)
+        if name not in self._step_sums:
+            known = ", ".join(self._step_sums) or "none"
+            raise ComponentError(f"no block gathered {name!r} in this step; there are: {known} (BlockContext.gather)")
+        return self._step_sums[name]
+
     @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:
         """See ``AdapterContext``."""
@@ -71,26 +85,30 @@ class Access:
             raise ComponentError(
                 f"{part} of {name} is {whole_shape(parameter)}, and {tuple(value.shape)} was to be written; give the whole"
             )
+        own = own_rows(parameter, value)
         if not parameter.requires_grad:
             self._only_weight(name, part)
             with gather_parameters([parameter], write=True):
-                parameter.copy_(value)
+                parameter.copy_(own)
             return
         if part == GRADIENT:
             self._write_gradient(parameter, value * self._scale(part))
         elif self._engine.plan.zero_stage == 0:
-            self._check_present(name, part, self._find(parameter, part)).copy_(value)
+            self._check_present(name, part, self._find(parameter, part)).copy_(own)
         elif part == WEIGHT:
-            _write_weight(parameter, value)
+            _write_weight(parameter, own)
         else:
             self._check_present(name, part, self._find(parameter, part))
-            _write_state(parameter, value, part)
+            _write_state(parameter, own, part)
 
     def _find(self, parameter: nn.Parameter, part: str) -> Tensor | None:
-        """Whole: the live tensor at stage 0, else a copy."""
+        """Whole, but for rows that expert ranks divide: the live tensor at stage 0, else a copy."""
         if part == GRADIENT:
             return self._gradient(parameter)
         if self._engine.plan.zero_stage > 0:
+            if part != WEIGHT and not self._linked:  # once a step: moments are where they were
+                link_state(self._engine)
+                self._linked = True
             return _read(parameter, part)
         if part == WEIGHT:
             return parameter.detach()
@@ -167,8 +185,8 @@ def _write_state(parameter: nn.Parameter, value: Tensor, part: str) -> None:
     safe_set_full_optimizer_state(parameter, value, part)
 
 
-class AdapterSteps:
-    """Calls the adapter of an engine around its updates, where it wants to be called."""
+class EngineSteps:
+    """Calls the adapter and the model of an engine around its updates, where they want to be called."""
 
     def __init__(self, engine: Engine, total_steps: int) -> None:
         self._engine, self._total_steps = engine, total_steps
@@ -179,9 +197,16 @@ class AdapterSteps:
             self._engine.adapter.after_backward(self._access(step))
 
     def after_step(self, step: int) -> None:
-        """Call the adapter after the update, where it was applied."""
+        """Call the adapter after the update, where it was applied, and then the model."""
+        model = self._engine.module.model
+        if not (self._engine.adapter.steps or model.steps):
+            return
+        access = self._access(step)
         if self._engine.adapter.steps:
-            self._engine.adapter.after_step(self._access(step))
+            self._engine.adapter.after_step(access)
+        if model.steps:
+            with torch.no_grad():
+                model.after_step(access)
 
     def _access(self, step: int) -> Access:
         return Access(self._engine, step=step, total_steps=self._total_steps, rate=self._engine.current_rate)

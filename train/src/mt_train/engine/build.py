@@ -9,13 +9,16 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import WeightsError
+from mt_core.groups import whole_shape
 from mt_core.model_protocols import Quantizer
 from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, objective_modules, tensor_generator
 from mt_core.nn.objective import split_objective_name
+from mt_train.engine.experts import own_rows
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
@@ -39,6 +42,7 @@ def build_model(
         wanted = DTYPES[plan.dtype]
         found = {parameter.dtype for parameter in model.parameters()}
         assert found == {wanted}, f"zero.Init built {found}, not {wanted}: its dtype rule has changed"
+        widen_kept(model)
         return model
     with process.device:
         return make()
@@ -94,13 +98,14 @@ def fill_model(
         if parameter.is_meta or (only is not None and name not in only):
             continue
         with gather_parameters([parameter], write=True):
-            if process.is_main or not is_partitioned(parameter):
-                value = value_of(model, name, parameter.shape, source, seed)
-                if value.shape == parameter.shape:
+            if _writes(parameter):
+                shape = torch.Size(whole_shape(parameter))
+                value = value_of(model, name, shape, source, seed)
+                if value.shape == shape:
                     with torch.no_grad():
-                        parameter.copy_(value)
+                        parameter.copy_(own_rows(parameter, value))
                 else:
-                    wrong.append(_misfit(name, value.shape, parameter.shape))
+                    wrong.append(_misfit(name, value.shape, shape))
     if wrong:
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(wrong))
 
@@ -123,6 +128,11 @@ def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSour
     return value
 
 
+def _writes(parameter: Any) -> bool:
+    """Return whether what this rank writes into a gathered parameter counts: it is the first of those that share it."""
+    return not is_partitioned(parameter) or dist.get_rank(parameter.ds_process_group) == 0
+
+
 def is_partitioned(parameter: nn.Parameter) -> bool:
     """Return whether ZeRO 3 holds only a slice of it here."""
     return hasattr(parameter, "ds_id")
@@ -130,7 +140,8 @@ def is_partitioned(parameter: nn.Parameter) -> bool:
 
 @contextlib.contextmanager
 def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) -> Iterator[None]:
-    """Whole parameters inside; with ``write``, what rank 0 wrote reaches every rank. All ranks must enter."""
+    """Parameters without ZeRO's slices inside; with ``write``, what the first rank that shares one wrote reaches the others. All ranks
+    must enter."""
     partitioned = [parameter for parameter in parameters if is_partitioned(parameter)]
     if not partitioned:
         yield
@@ -139,6 +150,35 @@ def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) ->
 
     with deepspeed.zero.GatheredParameters(partitioned, modifier_rank=0 if write else None):
         yield
+
+
+@contextlib.contextmanager
+def keep_precision(model: TrainModel, plan: Plan) -> Iterator[None]:
+    """Inside, DeepSpeed casts all parameters to the run's precision, and insists on it; afterwards those that the model has ``kept`` are in
+    fp32 again, bit for bit, partitioned ones too. They were filled in fp32, as ``widen_kept`` has left them."""
+    tensors = [] if plan.dtype == "fp32" else list(_kept_tensors(model))
+    values = [each.data for each in tensors]
+    for each in tensors:
+        each.data = each.data.to(DTYPES[plan.dtype])
+    yield
+    for each, value in zip(tensors, values, strict=True):
+        each.data = value.to(each.device)
+
+
+def widen_kept(model: TrainModel) -> None:
+    """Give ``kept`` parameters fp32, which ``zero.Init`` has built in the run's precision. They have no values yet."""
+    for each in _kept_tensors(model):
+        each.data = each.data.float()
+
+
+def _kept_tensors(model: TrainModel) -> Iterator[Tensor]:
+    """The parameters on this rank that the model has ``kept``, and the slices of partitioned ones."""
+    kept = set(model.kept_names())
+    for name, parameter in model.named_parameters():
+        if name in kept and not parameter.is_meta and parameter.is_floating_point():
+            yield parameter
+            if is_partitioned(parameter):
+                yield parameter.ds_tensor  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

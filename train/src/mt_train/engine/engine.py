@@ -25,8 +25,10 @@ from mt_core.nn import Batch, KVCache
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.averaging import Averaging, use_averaged_weights
-from mt_train.engine.build import gather_parameters
+from mt_train.engine.block_figures import BlockFigures
+from mt_train.engine.build import gather_parameters, keep_precision
 from mt_train.engine.coupling import couple, share_documents
+from mt_train.engine.experts import ExpertRanks, gather_rows
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.norms import settle_norm
@@ -81,26 +83,31 @@ class Engine:
         process: Process,
         settings: dict[str, Any],
         adapter: Adapter | None = None,
+        experts: ExpertRanks | None = None,
     ) -> None:
         self.plan = plan
+        self.experts = experts
         self.process = process
         self.module = module
+        self.block_figures = BlockFigures(module.model.sums)
         self.adapter = adapter or Adapter()
         transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
             optimizer = optimizer.optimizer
+        used = [group for group in optimizer.param_groups if group.get("name") != UNUSED]
+        self.groups = group_sizes(used)  # before expert ranks divide them, and ZeRO puts flat pieces into them
+        if experts is not None:
+            experts.prepare(module, optimizer)
         chosen, names = (
             transformed_parameters(optimizer.param_groups),
             {id(each): name for name, each in self.named_parameters()},
         )
-        used = [group for group in optimizer.param_groups if group.get("name") != UNUSED]
         self.members = [
             [names[id(each)] for each in group["params"] if id(each) in names] for group in optimizer.param_groups
         ]
-        self.groups = group_sizes(used)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
-        with redirect_prints():
+        with redirect_prints(), keep_precision(module.model, plan):
             self._engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=module, optimizer=optimizer, config=settings, dist_init_required=False
             )
@@ -146,6 +153,14 @@ class Engine:
         """
         size = self._size(window)
         window, scales = list(self._couple(window)), self._scales(size)
+        with self.block_figures.sums.collecting():
+            sums = self._accumulate(window, scales)
+        before_update()
+        wish = torch.full((1,), float(stop()), device=sums.device)
+        return self._update(all_reduce(torch.cat([sums, self._block_pairs(sums), wish])), size)
+
+    def _accumulate(self, window: Sequence[Batch], scales: Sequence[float]) -> Tensor:
+        """Run all micro-batches forward and backward, and return the sums of their outputs."""
         sums: Tensor | None = None
         for index, batch in enumerate(window):
             last = index == len(window) - 1
@@ -157,9 +172,12 @@ class Engine:
             if not last:
                 self._engine.step()
         assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
-        before_update()
-        wish = torch.full((1,), float(stop()), device=sums.device)
-        return self._update(all_reduce(torch.cat([sums, wish])), size)
+        return sums
+
+    def _block_pairs(self, sums: Tensor) -> Tensor:
+        """Sum and count of what blocks report, behind those of the objective."""
+        terms, metrics = self._reported()
+        return self.block_figures.pairs(sums, (*terms, *metrics))
 
     def _couple(self, batches: Iterable[Batch]) -> Iterable[Batch]:
         """Give documents what follows from all of these on all ranks, where the objective has such values. Collective."""
@@ -211,6 +229,8 @@ class Engine:
         """Stage 0 has neither norm nor finite check of its own: both come here, before the update."""
         gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
+        if self.experts is not None:
+            norm = self.experts.whole_norm(self.module.parameters())
         values = torch.cat([sums, norm.reshape(1)]).tolist()
         if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
             self._engine.zero_grad()
@@ -225,8 +245,8 @@ class Engine:
         return self._result(values, size, applied=True)
 
     def _result(self, values: list[float], size: StepSize, *, applied: bool) -> StepResult:
-        """``values``: loss sum, token count, the pairs of terms and metrics, the wishes to stop, and the norm."""
-        further, figures = self._figures(values[2:-2])
+        """``values``: loss sum, token count, the pairs of terms, metrics and blocks' figures, the wishes to stop, and the norm."""
+        further, figures = self._figures(values[2:-2], self.block_figures.names or ())
         return StepResult(
             loss=mean_of(values[0], size.weight) + further,
             grad_norm=values[-1],
@@ -236,10 +256,11 @@ class Engine:
             stop=values[-2] > 0,
         )
 
-    def _figures(self, pairs: Sequence[float]) -> tuple[float, dict[str, float]]:
+    def _figures(self, pairs: Sequence[float], of_blocks: Sequence[str] = ()) -> tuple[float, dict[str, float]]:
         """Return what further terms add to the loss, and the means of all pairs by name, these terms included."""
         terms, metrics = self._reported()
-        means = {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate((*terms, *metrics))}
+        names = (*terms, *metrics, *of_blocks)
+        means = {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate(names)}
         return sum(means[name] for name in terms), means
 
     def _reported(self) -> tuple[Sequence[str], Sequence[str]]:
@@ -315,10 +336,12 @@ class Engine:
         return self.module.model.named_parameters()
 
     def names_to_save(self) -> set[str]:
-        """Return the names that a trained-only checkpoint needs: trained weights, and what else the adapter cannot make again."""
+        """Return the names that a trained-only checkpoint needs: trained weights, those that the model changes in ``after_step``, and
+        what else the adapter cannot make again."""
         model = self.module.model
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-        return trained | set(self.adapter.saved_state(model))
+        changed = model.kept_names() if model.steps else ()
+        return trained.union(changed, self.adapter.saved_state(model))
 
     def whole_weights(
         self, *, only: Container[str] | None = None, averaged: bool = True
@@ -332,7 +355,12 @@ class Engine:
             for name, parameter in self.named_parameters():
                 if only is None or name in only:
                     with gather_parameters([parameter]):
-                        yield name, parameter.detach().clone() if passing else parameter.detach()
+                        weight = self.join_rows(parameter, parameter.detach())
+                        yield name, weight.clone() if passing else weight
+
+    def join_rows(self, parameter: Tensor, value: Tensor) -> Tensor:
+        """Return the whole of a parameter's value of which expert ranks have some rows each; as it is elsewhere. Collective."""
+        return value if self.experts is None else gather_rows(parameter, value, self.experts.group)
 
     def close(self) -> None:
         """Give the memory back, once nobody refers to this engine either: hooks and a cache of DeepSpeed's would keep all of it."""

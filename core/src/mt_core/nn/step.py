@@ -1,0 +1,74 @@
+"""What the blocks of a model add up in one optimizer step: figures of its record, and sums for ``TrainModel.after_step``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from torch import Tensor
+
+from mt_core.errors import ComponentError
+
+
+class StepSums:
+    """What the blocks of a model add up in one optimizer step on this rank, in fp64 on the device.
+
+    Only an engine that trains ``collects``: evaluation and generation add nothing. Nor does the forward that repeats a recomputed
+    block, though a block does not see that: what it computes must be what it computed the first time.
+    """
+
+    def __init__(self) -> None:
+        self.figures: dict[str, tuple[Tensor, Tensor | float]] = {}
+        self.gathered: dict[str, Tensor] = {}
+        self.collects = False
+        self._repeats = False
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Begin a step; what comes in between is added up."""
+        self.figures, self.gathered, self.collects = {}, {}, True
+        try:
+            yield
+        finally:
+            self.collects = False
+
+    @contextmanager
+    def repeating(self) -> Iterator[None]:
+        """Add nothing up inside."""
+        self._repeats = True
+        try:
+            yield
+        finally:
+            self._repeats = False
+
+    def around_recompute(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """What ``torch.utils.checkpoint`` takes as ``context_fn``: around the forward, and around the one that repeats it."""
+        return nullcontext(), self.repeating()
+
+    def report(self, name: str, total: Tensor, count: Tensor | float) -> None:
+        """See ``BlockContext``."""
+        if self._repeats or not self.collects:
+            return
+        if total.dim() or (isinstance(count, Tensor) and count.dim()):
+            shape = tuple(total.shape) or tuple(getattr(count, "shape", ()))
+            raise ComponentError(
+                f"a block reports {name!r} with a value of shape {shape}; a figure is a scalar sum over a scalar count, and"
+                " context.gather(name, values) adds up tensors"
+            )
+        total = total.detach().double()
+        count = count.detach().double() if isinstance(count, Tensor) else float(count)
+        if name in self.figures:
+            total, count = self.figures[name][0] + total, self.figures[name][1] + count
+        self.figures[name] = total, count
+
+    def gather(self, name: str, values: Tensor) -> None:
+        """See ``BlockContext``."""
+        if self._repeats or not self.collects:
+            return
+        before, values = self.gathered.get(name), values.detach().double()
+        if before is not None and before.shape != values.shape:
+            raise ComponentError(
+                f"blocks gather {name!r} with the shapes {tuple(before.shape)} and {tuple(values.shape)}; give each layer a name"
+                " of its own, or all of them one shape"
+            )
+        self.gathered[name] = values if before is None else before + values
