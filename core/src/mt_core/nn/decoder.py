@@ -188,7 +188,7 @@ class GroupedQueryAttention(nn.Module):
             q_BTNH, k_BSKH = (rotate(each, tables, interleaved=self.interleaved) for each in (q_BTNH, k_BSKH))
         if context.cache is not None:
             k_BSKH, v_BSKH = context.cache.append(self.index, k_BSKH, v_BSKH)
-        mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, **self.options)
+        mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, **self.attention_options())
         return self.o_proj(mixed_BTNH.flatten(2))  # type: ignore[no-any-return]
 
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,6 +208,10 @@ class GroupedQueryAttention(nn.Module):
         """6 per weight, and 12 per channel of a head and token seen: scores and sums, forward and backward."""
         weights = 2 * self.dim * (self.heads + self.kv_heads)
         return 6.0 * weights + 12.0 * self.heads * tokens_seen(length, self.options.get("window"))
+
+    def attention_options(self) -> AttentionOptions:
+        """Keywords of the ``AttentionFn``; a family adds what is a parameter, such as sinks."""
+        return self.options
 
 
 def tokens_seen(length: int, window: int | None) -> float:
