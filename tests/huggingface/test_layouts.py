@@ -29,24 +29,28 @@ SHARED: dict[str, dict[str, Any]] = {
 
 STATEFUL = "falcon_h1"
 """A type whose rows are padded: attention, convolutions and recurrences in each block, which returns a tuple."""
-PADDED = ("zero3", "pipeline")
+TRANSPOSED = "gpt2"
+"""A type whose projections are stored transposed, under an adapter that rewrites them in each step."""
+ADAPTER = {"adapter": {"name": "delta-lora", "start_steps": 1}}
+PADDED = ("whole", "zero3", "pipeline")
 
 Launch = Callable[..., dict[str, Any]]
 
 
 def has(kind: str, layout: str) -> bool:
     """Return whether a type is tried on a layout."""
-    return layout in ("whole", *PADDED) if kind == STATEFUL else layout != "zero3"
+    return layout != "zero3" if kind in TYPES else layout in PADDED
 
 
-CASES = [(kind, layout) for kind in (*TYPES, STATEFUL) for layout in SHARED if has(kind, layout)]
+KINDS = (*TYPES, STATEFUL, TRANSPOSED)
+CASES = [(kind, layout) for kind in KINDS for layout in SHARED if has(kind, layout)]
 
 
 def of_all_types(layouts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    kinds = (*TYPES, STATEFUL)
-    slots = {kind: {"name": "huggingface", "max_seq_len": 512, "config": tiny_models.content(kind)} for kind in kinds}
-    tried = [(kind, name) for kind in kinds for name in layouts if has(kind, name)]
-    return {f"{kind}: {name}": {**layouts[name], "family": slots[kind]} for kind, name in tried}
+    slots = {kind: {"name": "huggingface", "max_seq_len": 512, "config": tiny_models.content(kind)} for kind in KINDS}
+    more = {TRANSPOSED: ADAPTER}
+    tried = [(kind, name) for kind in KINDS for name in layouts if has(kind, name)]
+    return {f"{kind}: {name}": {**layouts[name], "family": slots[kind], **more.get(kind, {})} for kind, name in tried}
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -16,9 +17,10 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from mt_core.errors import WeightsError
 from mt_core.groups import whole_shape
 from mt_core.model_protocols import Quantizer
-from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, objective_modules, tensor_generator
+from mt_core.nn import AdaptedLinear, Experts, StoredLinear, TrainModel, objective_modules, tensor_generator
 from mt_core.nn.objective import split_objective_name
-from mt_train.engine.experts import own_rows
+from mt_core.weights import fused_experts, load_rows
+from mt_train.engine.experts import own_rows, part_of
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
@@ -85,13 +87,15 @@ def fill_model(
     Raises ``WeightsError`` that lists every tensor whose shape is not its parameter's.
     """
     wrong: list[str] = []
+    source = {**_drawn_experts(model, seed), **source}
     for name, layer in stored_layers(model):
         if only is None or f"{name}.weight" in only:
-            shape = torch.Size((layer.out_features, layer.in_features))
-            layer.original = partial(value_of, model, f"{name}.weight", shape, source, seed)
-            value = layer.original()
+            shape = torch.Size((layer.out_features, layer.in_features)[:: -1 if layer.is_transposed else 1])
+            read = partial(value_of, model, f"{name}.weight", shape, source, seed)
+            layer.original = partial(_transpose, read) if layer.is_transposed else read
+            value = read()
             if value.shape == shape:
-                layer.put_dense_weight(value)
+                layer.put_dense_weight(value.T if layer.is_transposed else value)
             else:
                 wrong.append(_misfit(f"{name}.weight", value.shape, shape))
     for name, parameter in model.named_parameters():
@@ -100,14 +104,48 @@ def fill_model(
         with gather_parameters([parameter], write=True):
             if _writes(parameter):
                 shape = torch.Size(whole_shape(parameter))
-                value = value_of(model, name, shape, source, seed)
-                if value.shape == shape:
-                    with torch.no_grad():
-                        parameter.copy_(own_rows(parameter, value))
-                else:
-                    wrong.append(_misfit(name, value.shape, shape))
+                load = source.get(name, partial(value_of, model, name, shape, {}, seed))
+                if misfit := _put(parameter, load):
+                    wrong.append(_misfit(name, misfit, shape))
     if wrong:
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(wrong))
+
+
+@torch.no_grad()
+def _put(parameter: nn.Parameter, load: Callable[[], Tensor]) -> torch.Size | None:
+    """Give a parameter its value, or its part of it; return the value's shape where it is another one.
+
+    Of what has more than two dimensions, such as fused experts, one row is in memory at a time where the loader has ``rows``.
+    """
+    shape = torch.Size(whole_shape(parameter))
+    if parameter.dim() > 2 and hasattr(load, "rows"):
+        found = torch.Size(load.shape)  # type: ignore[attr-defined]
+        if found != shape:
+            return found
+        first = part_of(parameter)[0] * len(parameter)
+        for row in range(len(parameter)):
+            parameter[row : row + 1].copy_(load_rows(load, first + row, first + row + 1))
+        return None
+    value = load()
+    if value.shape != shape:
+        return value.shape
+    parameter.copy_(own_rows(parameter, value))
+    return None
+
+
+def _drawn_experts(model: TrainModel, seed: int) -> TensorSource:
+    """Draw each tensor of fused experts by the names of the listed form, so that both begin alike."""
+    layouts = {name: module.layout for name, module in model.named_modules() if isinstance(module, Experts)}
+    listed: dict[str, Callable[[], Tensor]] = {
+        f"{place}.{name}": partial(value_of, model, f"{place}.{name}", torch.Size(shape), {}, seed)
+        for place, layout in layouts.items()
+        for name, shape in layout.listed_shapes().items()
+    }
+    return fused_experts(listed, layouts)
+
+
+def _transpose(read: Callable[[], Tensor]) -> Tensor:
+    return read().T
 
 
 def _misfit(name: str, found: torch.Size, wanted: torch.Size) -> str:
@@ -200,7 +238,8 @@ def without_memory() -> Iterator[None]:
 def exchange(model: nn.Module, parameters: Sequence[tuple[nn.Parameter, nn.Parameter]]) -> None:
     """Put the second of each pair wherever the first is. By identity, so all of the old ones must be alive until the end."""
     new = {id(old): real for old, real in parameters}
-    for part in model.modules():
+    bases = [module.base for module in model.modules() if isinstance(module, AdaptedLinear)]  # no children of theirs
+    for part in chain(model.modules(), bases):
         for name, parameter in list(part.named_parameters(recurse=False, remove_duplicate=False)):
             if new.get(id(parameter), parameter) is not parameter:
                 setattr(part, name, new[id(parameter)])
