@@ -1,0 +1,98 @@
+"""gpt-oss (https://arxiv.org/abs/2508.10925).
+
+Names of parameters are those of the published checkpoints. Shapes: B rows, T tokens, n = B T of them, D model width,
+N query heads.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mt_core import ExpertLayout
+from mt_core.nn import (
+    Block,
+    BlockContext,
+    Decoder,
+    DecoderModel,
+    Experts,
+    GroupedQueryAttention,
+    RMSNorm,
+    Rotary,
+    Router,
+    RouterOptions,
+    clamped_swiglu,
+)
+
+from .config import GptOssConfig
+
+
+class GptOss(DecoderModel):
+    """Embed, blocks, norm, head. The base class gives ``forward``."""
+
+    config: GptOssConfig
+    residual_outputs = (*DecoderModel.residual_outputs, "experts.down_proj")
+
+    def __init__(self, config: GptOssConfig) -> None:
+        rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
+        norm = partial(RMSNorm, eps=config.norm_eps)
+        blocks = (
+            Block(Attention(config, index, rotary), Mixture(config), dim=config.dim, norm=norm)
+            for index in range(config.n_layers)
+        )
+        decoder = Decoder(nn.Embedding(config.vocab_size, config.dim), blocks, norm(config.dim))
+        super().__init__(config, decoder, tied=config.tie_embeddings)
+
+    def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
+        """As the base class; the biases of all experts, which are a matrix, are 0."""
+        if name.endswith("bias"):
+            tensor.zero_()
+        else:
+            super().init_tensor(name, tensor, generator)
+
+
+class Attention(GroupedQueryAttention):
+    """Grouped queries with biases, in a window in every other block; each head may look away from all tokens.
+
+    ``sinks`` are that head's score of nothing: it takes part in the softmax and adds no value.
+    """
+
+    def __init__(self, config: GptOssConfig, index: int, rotary: Rotary) -> None:
+        super().__init__(config, index, rotary, bias=True, out_bias=True, window=config.window_of(index))
+        self.sinks = nn.Parameter(torch.zeros(config.n_heads))
+
+    def attention_options(self) -> Any:
+        return {**super().attention_options(), "sinks_N": self.sinks}
+
+
+class Mixture(nn.Module):
+    """Experts, of which each token goes to the few with the best scores; their weights are a softmax over these scores alone."""
+
+    def __init__(self, config: GptOssConfig) -> None:
+        super().__init__()
+        options = RouterOptions(n_experts=config.n_experts, top_k=config.top_k, order="choose-first", bias=True)
+        layout = ExpertLayout(
+            n_experts=config.n_experts,
+            width=config.dim,
+            hidden=config.ffn_dim,
+            interleaved=True,
+            transposed=True,
+            bias=True,
+        )
+        activation = partial(clamped_swiglu, limit=config.swiglu_limit, alpha=config.swiglu_alpha)
+        self.router = Router(options, config.dim)
+        self.experts = Experts(layout, activation)
+        self.active = 3 * config.dim * config.ffn_dim * config.top_k
+
+    def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        x_nD = x_BTD.flatten(0, 1)
+        out_nD: Tensor = self.experts(x_nD, self.router(x_nD))
+        return out_nD.view_as(x_BTD)
+
+    def flops_per_token(self, length: int) -> float:
+        """6 per weight that a token meets."""
+        return 6.0 * (self.active + self.router.weight.shape[0] * self.router.weight.shape[1])
