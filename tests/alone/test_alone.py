@@ -19,8 +19,10 @@ PART = {
     "alignment": ["test_conformance.py", "test_losses.py", "test_modifications.py"],
     "callbacks": ["."],
     "datasets": ["test_hub.py", "test_plugin.py"],
+    "deepseek": ["test_variants.py"],
     "evals": ["choices", "test_held_out.py", "test_perplexity.py", "test_plugin.py"],
     "gemma": ["test_conformance.py"],
+    "gpt-oss": ["test_variants.py"],
     "huggingface": ["test_conformance.py"],
     "llama": ["test_conformance.py", "test_tokenizer.py", "test_variants.py"],
     "optim": ["test_plugin.py", "test_runs.py"],
@@ -32,7 +34,7 @@ PART = {
 }
 """Files of each suite that take seconds; the whole of it is soaked."""
 
-SUITES = {"vllm": "vllm_server"}
+SUITES = {"gpt-oss": "gpt_oss", "vllm": "vllm_server"}
 """Folders that have another name than their plugin: tests/ is where modules are looked for, and trl would take tests/vllm for vLLM."""
 
 TOOLS = ("pytest>=9,<10", "pytest-timeout>=2.4,<3", "hypothesis>=6.100,<7")

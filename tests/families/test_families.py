@@ -20,6 +20,7 @@ from mt_train.engine.processes import Process
 from mt_train.plugins.resolve import resolve
 
 SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+LATENT: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_experts": 4, "n_groups": 2, "top_groups": 1, "expert_dim": 32}
 MISTRAL: dict[str, Any] = {
     "model_type": "mistral",
     "vocab_size": 272,
@@ -38,6 +39,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma-3": {"name": "gemma", "variant": "3-tiny", "window": 8, "global_every": 2, **SMALL},
     "qwen-2.5": {"name": "qwen", "variant": "2.5-tiny", "window": 8, "window_from": 1, **SMALL},
     "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
+    "gpt-oss": {"name": "gpt-oss", "window": 8, **SMALL, "n_experts": 4},
+    "deepseek-v3": {"name": "deepseek", **LATENT},
     "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from mt_plugin_gpt_oss.config import GptOssConfig
-from mt_plugin_gpt_oss.huggingface import their_config
+from mt_plugin_gpt_oss.huggingface import HUGGINGFACE
 from mt_plugin_gpt_oss.model import GptOss
 
 Pair = tuple[GptOss, PreTrainedModel]
@@ -49,7 +49,8 @@ def pair() -> Callable[..., Pair]:
 def make_pair(name: str, **more: Any) -> Pair:
     torch.manual_seed(7)
     config = GptOssConfig(**{**SHAPE, **MODELS[name], **more})
-    described = AutoConfig.for_model(**{**their_config(config), "initializer_range": 0.2})
+    assert HUGGINGFACE.exported is not None
+    described = AutoConfig.for_model(**{**HUGGINGFACE.exported(config), "initializer_range": 0.2})
     theirs = AutoModelForCausalLM.from_config(
         described, attn_implementation="eager", experts_implementation="eager"
     )

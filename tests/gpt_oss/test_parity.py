@@ -77,9 +77,8 @@ def test_a_cache_gives_what_the_whole_forward_gives(
     assert cache.length == 40
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_greedy_output_equals_transformers_token_for_token(name: str, pair: Callable[..., Any]) -> None:
-    ours, theirs = (model.eval() for model in pair(name))
+def test_greedy_output_equals_transformers_token_for_token(pair: Callable[..., Any]) -> None:
+    ours, theirs = (model.eval() for model in pair("YaRN"))
     theirs.generation_config.eos_token_id = theirs.generation_config.bos_token_id = None
     prompt = torch.randint(0, 61, (1, 12), generator=torch.Generator().manual_seed(12))
     mask = torch.ones_like(prompt)

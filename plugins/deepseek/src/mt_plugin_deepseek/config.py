@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mt_core import ModelConfig, RopeScaling
+from mt_core import ExpertLayout, ModelConfig, RopeScaling
 
 SCALINGS = ("none", "linear", "yarn", "llama3")
 """All but ``dynamic``, which no DeepSeek was made with."""
@@ -41,6 +41,9 @@ class DeepseekConfig(ModelConfig):
     top_groups: int = Field(1, gt=0, le=65_536, description="groups among whose experts a token chooses")
     normalise: bool = Field(False, description="generation 3: a token's weights add up to routed_scale")
     routed_scale: float = Field(1.0, gt=0, description="factor of what the chosen experts give (ratio)")
+    balance_rate: float = Field(
+        0.0, ge=0, lt=1, description="generation 3: how far a step moves each expert's bias against its load; 0 leaves it"
+    )
     norm_eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square in RMSNorm")
     rope_theta: float = Field(10_000.0, gt=1, description="base of the rotary wavelengths")
     rope_scaling: RopeScaling = Field(RopeScaling(), description="stretch of the rotary positions")
@@ -69,8 +72,9 @@ class DeepseekConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _generation_has_it(self) -> Self:
-        if self.generation == 2 and self.normalise:
-            raise ValueError("normalise is generation 3's; leave it out")
+        for name in ("normalise", "balance_rate"):
+            if self.generation == 2 and getattr(self, name):
+                raise ValueError(f"{name}={getattr(self, name)} is generation 3's; leave it out")
         if self.n_dense >= self.n_layers:
             raise ValueError(
                 f"n_dense={self.n_dense} leaves no block with experts: there are n_layers={self.n_layers}; set it lower"
@@ -85,3 +89,13 @@ class DeepseekConfig(ModelConfig):
         plain = (self.nope_dim + self.rope_dim) ** -0.5
         weight = self.rope_scaling.mscale_all_dim
         return plain if weight is None else plain * (0.1 * weight * math.log(self.rope_scaling.factor) + 1.0) ** 2
+
+    @property
+    def expert_layout(self) -> ExpertLayout:
+        """How a block's experts are stored."""
+        return ExpertLayout(n_experts=self.n_experts, width=self.dim, hidden=self.expert_dim)
+
+    @property
+    def expert_layouts(self) -> dict[str, ExpertLayout]:
+        """The same by the names of the modules that have them."""
+        return {f"model.layers.{index}.mlp.experts": self.expert_layout for index in range(self.n_dense, self.n_layers)}

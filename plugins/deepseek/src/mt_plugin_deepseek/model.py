@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mt_core import ExpertLayout
+from mt_core import RouterOptions
 from mt_core.nn import (
     AdapterContext,
     Block,
-    BlockContext,
     Decoder,
     DecoderModel,
     Experts,
     GatedMLP,
+    Mixture,
     RMSNorm,
     Rotary,
     Router,
-    RouterOptions,
 )
 
 from .attention import LatentAttention
@@ -69,43 +67,22 @@ class Deepseek(DecoderModel):
 
 def make_mlp(config: DeepseekConfig, index: int) -> nn.Module:
     """Return the MLP of one block: dense at the bottom, a mixture above."""
-    return GatedMLP(config.dim, config.ffn_dim) if index < config.n_dense else Mixture(config, index)
+    return GatedMLP(config.dim, config.ffn_dim) if index < config.n_dense else make_mixture(config)
 
 
-class Mixture(nn.Module):
-    """Experts of which each token goes to a few, and beside them a gated MLP for all tokens, as wide as so many shared experts."""
-
-    def __init__(self, config: DeepseekConfig, index: int) -> None:
-        super().__init__()
-        self.counts = f"experts of block {index}"
-        is_v3 = config.generation == 3
-        options = RouterOptions(
-            n_experts=config.n_experts,
-            top_k=config.top_k,
-            gate="sigmoid" if is_v3 else "softmax",
-            normalise=config.normalise,
-            scale=config.routed_scale,
-            n_groups=config.n_groups,
-            top_groups=config.top_groups,
-            group_score="best-two" if is_v3 else "best",
-            choice_bias=is_v3,
-        )
-        self.gate = Router(options, config.dim)
-        self.experts = Experts(
-            ExpertLayout(n_experts=config.n_experts, width=config.dim, hidden=config.expert_dim)
-        )
-        self.shared_experts = GatedMLP(config.dim, config.n_shared * config.expert_dim)
-        self.active = 3 * config.dim * config.expert_dim * config.top_k
-
-    def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        x_nD = x_BTD.flatten(0, 1)
-        choice = self.gate(x_nD)
-        out_nD: Tensor = self.experts(x_nD, choice)
-        shared_BTD: Tensor = self.shared_experts(x_BTD)
-        return out_nD.view_as(x_BTD) + shared_BTD
-
-    def flops_per_token(self, length: int) -> float:
-        """6 per weight that a token meets."""
-        router = self.gate.weight.shape[0] * self.gate.weight.shape[1]
-        return 6.0 * (self.active + router) + self.shared_experts.flops_per_token(length)
+def make_mixture(config: DeepseekConfig) -> Mixture:
+    """Experts of which each token goes to a few, and beside them a gated MLP for all tokens, as wide as the shared experts together."""
+    is_v3 = config.generation == 3
+    options = RouterOptions(
+        n_experts=config.n_experts,
+        top_k=config.top_k,
+        gate="sigmoid" if is_v3 else "softmax",
+        normalise=config.normalise,
+        scale=config.routed_scale,
+        n_groups=config.n_groups,
+        top_groups=config.top_groups,
+        group_score="best-two" if is_v3 else "best",
+        choice_bias=is_v3,
+    )
+    shared = GatedMLP(config.dim, config.n_shared * config.expert_dim)
+    return Mixture(Router(options, config.dim), Experts(config.expert_layout), shared=shared)

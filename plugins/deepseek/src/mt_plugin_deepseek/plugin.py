@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mt_core import ZERO, Component, ModelFamily, hookimpl
 
 from .config import DeepseekConfig
-from .huggingface import ARCHITECTURES, HUGGINGFACE
+from .huggingface import HUGGINGFACE, SECOND, THIRD
 from .variants import VARIANT_DEFAULTS, VARIANTS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def mt_model_configs() -> list[ModelFamily]:
             variants=VARIANTS,
             variant_defaults=VARIANT_DEFAULTS,
             default_variant="tiny",
-            architectures=tuple(ARCHITECTURES.values()),
+            architectures=(SECOND.name, THIRD.name),
             formats=(HUGGINGFACE,),
             summary="DeepSeek V2 and V3",
             source=SOURCE,

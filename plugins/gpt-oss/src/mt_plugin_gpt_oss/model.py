@@ -12,18 +12,17 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core import ExpertLayout
+from mt_core import ExpertLayout, RouterOptions
 from mt_core.nn import (
     Block,
-    BlockContext,
     Decoder,
     DecoderModel,
     Experts,
     GroupedQueryAttention,
+    Mixture,
     RMSNorm,
     Rotary,
     Router,
-    RouterOptions,
     clamped_swiglu,
 )
 
@@ -40,8 +39,8 @@ class GptOss(DecoderModel):
         rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
         norm = partial(RMSNorm, eps=config.norm_eps)
         blocks = (
-            Block(Attention(config, index, rotary), Mixture(config), dim=config.dim, norm=norm)
-            for index in range(config.n_layers)
+            Block(Attention(config, index, rotary), make_mixture(config, layout), dim=config.dim, norm=norm)
+            for index, layout in enumerate(config.expert_layouts.values())
         )
         decoder = Decoder(nn.Embedding(config.vocab_size, config.dim), blocks, norm(config.dim))
         super().__init__(config, decoder, tied=config.tie_embeddings)
@@ -68,31 +67,8 @@ class Attention(GroupedQueryAttention):
         return {**super().attention_options(), "sinks_N": self.sinks}
 
 
-class Mixture(nn.Module):
+def make_mixture(config: GptOssConfig, layout: ExpertLayout) -> Mixture:
     """Experts, of which each token goes to the few with the best scores; their weights are a softmax over these scores alone."""
-
-    def __init__(self, config: GptOssConfig) -> None:
-        super().__init__()
-        options = RouterOptions(n_experts=config.n_experts, top_k=config.top_k, order="choose-first", bias=True)
-        layout = ExpertLayout(
-            n_experts=config.n_experts,
-            width=config.dim,
-            hidden=config.ffn_dim,
-            interleaved=True,
-            transposed=True,
-            bias=True,
-        )
-        activation = partial(clamped_swiglu, limit=config.swiglu_limit, alpha=config.swiglu_alpha)
-        self.router = Router(options, config.dim)
-        self.experts = Experts(layout, activation)
-        self.active = 3 * config.dim * config.ffn_dim * config.top_k
-
-    def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        x_nD = x_BTD.flatten(0, 1)
-        out_nD: Tensor = self.experts(x_nD, self.router(x_nD))
-        return out_nD.view_as(x_BTD)
-
-    def flops_per_token(self, length: int) -> float:
-        """6 per weight that a token meets."""
-        return 6.0 * (self.active + self.router.weight.shape[0] * self.router.weight.shape[1])
+    options = RouterOptions(n_experts=config.n_experts, top_k=config.top_k, order="choose-first", bias=True)
+    activation = partial(clamped_swiglu, limit=config.swiglu_limit, alpha=config.swiglu_alpha)
+    return Mixture(Router(options, config.dim), Experts(layout, activation), router_name="router")

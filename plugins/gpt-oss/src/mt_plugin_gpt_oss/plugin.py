@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mt_core import ZERO, Component, ModelFamily, hookimpl
 
 from .config import GptOssConfig
-from .huggingface import ARCHITECTURE, HUGGINGFACE
+from .huggingface import GPT_OSS, HUGGINGFACE
 from .variants import VARIANT_DEFAULTS, VARIANTS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def mt_model_configs() -> list[ModelFamily]:
             variants=VARIANTS,
             variant_defaults=VARIANT_DEFAULTS,
             default_variant="tiny",
-            architectures=(ARCHITECTURE,),
+            architectures=(GPT_OSS.name,),
             formats=(HUGGINGFACE,),
             summary="gpt-oss: mixture of experts with attention sinks",
             source=SOURCE,
