@@ -23,6 +23,9 @@ class PlainContext:
     def total(self, value: Tensor) -> Tensor:
         return value
 
+    def step_sum(self, name: str) -> Tensor:
+        raise NotImplementedError("no adapter here reads what blocks gather")
+
     def moments(self, name: str) -> tuple[str, ...]:
         return tuple(key for key, value in self._state[self._parameters[name]].items() if value.dim())
 

@@ -26,7 +26,7 @@ OURS = ("mt_", "__editable__.mt_", "__editable___mt_")
 """How everything begins that an installation of ours leaves in a folder of packages."""
 BESIDE = ("core", "train", "tools", "conformance", "plugins/standard")
 """Beside which every plugin is tested."""
-FORKED = ("pytest", "pip", "mt_core.cli.")
+FORKED = ("pytest", "mt_core.cli.")
 """Programs of an environment that are forked from its server, which has imported no plugin but the standard one."""
 OTHERS = tuple(name for name in forked_starts.PRELOADED if not name.startswith("mt_plugin_"))
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
@@ -77,7 +77,7 @@ def share_bytecode(place: Path, links: Path) -> None:
 def plugins_below(plugin: str) -> list[str]:
     """Folders of the plugins that a plugin declares: it needs what they offer, and imports nothing of them."""
     project = tomllib.loads((ROOT / "plugins" / plugin / "pyproject.toml").read_text("utf-8"))["project"]
-    named = [match[1] for line in project["dependencies"] if (match := re.match(r"mt-plugin-([a-z]+)", line))]
+    named = [match[1] for line in project["dependencies"] if (match := re.match(r"mt-plugin-([a-z-]+)", line))]
     return [name for name in named if f"plugins/{name}" not in BESIDE]
 
 

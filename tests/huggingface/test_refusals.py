@@ -21,6 +21,7 @@ from mt_plugin_huggingface.config import HuggingFaceConfig
 from mt_plugin_huggingface.types import known_types, refused_types
 from mt_plugin_huggingface.weights import HUGGINGFACE
 from mt_train.cli.train import main as train
+from mt_train.engine.plan import check_layout
 from mt_train.plugins.resolve import resolve
 
 WEIGHTS = "model.safetensors"
@@ -78,12 +79,15 @@ ON_PAPER: dict[str, tuple[Callable[[Path], None], str]] = {
     "no type": (config(model_type=None), "no model_type that is a word, but None"),
     "a list of types": (config(model_type=["mistral"]), "no model_type that is a word"),
     "a number for a class": (config(architectures=3), "it describes 3"),
-    "mixture": (config(model_type="mixtral"), "'mixtral' is not trained here: it is a mixture of experts"),
-    "state": (config(model_type="mamba"), "'mamba' is not trained here: its layers carry a state"),
+    "sparse": (config(model_type="deepseek_v32"), "'deepseek_v32' is not trained here: its attention is sparse"),
+    "state": (config(model_type="rwkv"), "'rwkv' is not trained here: "),
     "another head": (config(architectures=["MistralForSequenceClassification"]), "reads MistralForCausalLM"),
     "fewer bits": (config(quantization_config={"quant_method": "gptq"}), "weights in fewer bits are not read"),
-    "long rows": (config(rope_parameters={"rope_type": "longrope"}), "'longrope' hangs on the longest row"),
-    "dynamic": (config(rope_parameters=None, rope_scaling={"type": "dynamic", "factor": 2.0}), "'dynamic' hangs on"),
+    "rotary": (config(rope_parameters={"rope_type": "axial"}), "'axial' is not known for mistral; known are default"),
+    "in layers": (
+        config(model_type="gemma3_text", architectures=None, rope_scaling={"type": "dynamic", "factor": 2.0}),
+        "'dynamic' is not known for gemma3_text",
+    ),
     "no layers": (config(num_hidden_layers=0), "num_hidden_layers is 0, and must be a whole number above 0"),
     "half a head": (config(num_attention_heads=1.5), "num_attention_heads is 1.5"),
     "outside": (index("../model.safetensors"), "is outside the folder"),
@@ -157,6 +161,34 @@ def test_what_the_family_cannot_do_is_refused_on_paper() -> None:
         resolve({"model": "huggingface", "train": {"compile": True}}, PluginHost.discover())
 
 
+@pytest.mark.parametrize("kind", ["bloom", "lfm2"])
+def test_a_type_whose_documents_would_see_each_other_is_not_packed_nor_divided(kind: str) -> None:
+    raw: dict[str, Any] = {
+        "model": {"name": "huggingface", "config": tiny_models.content(kind)},
+        "train": {"sequence_len": 48},
+    }
+    padded = {**raw, "data": {"batching": "padding"}}
+    resolve(padded, PluginHost.discover())
+    with pytest.raises(ConfigError, match=r"data\.batching: .*documents in a row.* Set --data\.batching padding"):
+        resolve({**raw, "data": {"batching": "packing"}}, PluginHost.discover())
+    resolved = resolve({**padded, "parallel": {"sequence": 2}}, PluginHost.discover())
+    with pytest.raises(ConfigError, match=r"huggingface cannot do sequence: .*documents in a row"):
+        check_layout(resolved.config, world=2, offers=resolved.offers.values())
+
+
+def test_an_infinity_of_old_files_is_read(tmp_path: Path) -> None:
+    tiny_models.model("mamba2").save_pretrained(tmp_path)
+    config(time_step_limit=[0.0, float("inf")])(tmp_path)
+    assert "Infinity]" in (tmp_path / "config.json").read_text()
+    raw = {
+        "model": {"name": "huggingface", "weights": str(tmp_path)},
+        "train": {"sequence_len": 48},
+        "data": {"batching": "padding"},
+    }
+    found = resolve(raw, PluginHost.discover()).config.model.options.config
+    assert found["time_step_limit"] == [0.0, {"__float__": "Infinity"}]
+
+
 def test_every_causal_type_of_transformers_is_trained_or_refused_with_a_reason() -> None:
     looked_at = known_types().keys() | refused_types().keys()
     assert not MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() - looked_at
@@ -168,6 +200,7 @@ def test_a_folder_is_read_and_refused_without_torch_and_transformers(folder: Pat
     code = f"""
 import sys
 from mt_core.plugins.host import PluginHost
+from mt_train.engine.plan import check_layout
 from mt_train.plugins.resolve import resolve
 raw = {{"model": {{"weights": {str(folder)!r}}}, "train": {{"sequence_len": 48}}}}
 assert resolve(raw, PluginHost.discover()).config.model.name == "huggingface"

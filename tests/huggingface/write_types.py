@@ -17,11 +17,13 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING
-from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import WeightConverter
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from mt_core import UsageError
+from mt_plugin_huggingface.rotary import use_document_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -33,8 +35,10 @@ NAMES = {
     "vocab_size": ("vocab_size",),
     "max_seq_len": ("max_position_embeddings", "n_positions", "max_seq_len"),
     "n_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "n_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "n_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"),
 }
+WITHOUT = {"max_seq_len": 2**20, "n_heads": 1}
+"""Numbers that some types do not have, and what counts then: rows of any length, whose layers are divided by no heads."""
 
 TRAINED = (
     "arcee biogpt bitnet cohere cohere2 cwm diffllama ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt-sw3 gpt2 gpt_bigcode"
@@ -43,28 +47,43 @@ TRAINED = (
 )
 """Types to try: dense, attention through transformers' interface, no state beside keys and values."""
 
+MIXTURES = (
+    "afmoe beam cohere2_moe dots1 ernie4_5_moe exaone_moe flex_olmo glm4_moe granitemoe granitemoeshared hunyuan_v1_moe hy_v3 jetmoe"
+    " kolibri1 laguna mellum minimax_m2 minimax_m3_vl_text mixtral olmoe phimoe qwen2_moe qwen3_moe solar_open"
+)
+"""Mixtures of experts to try."""
+
+WITH_SAVED_BUFFERS = "apertus gemma4_unified_text"
+"""Dense types whose files have numbers that nothing trains."""
+
+WITH_A_STATE = "bamba falcon_h1 falcon_mamba lfm2 lfm3 mamba mamba2 qwen3_5_text"
+STATE = "its layers carry a state through the row, so that documents in a row would see each other"
+"""Types to try, whose layers have a state, and why their rows are padded and whole."""
+
+BY_TOKEN = "falcon_mamba mamba"
+"""Types whose blocks begin anew where they are given a state and several tokens."""
+
+WITH_OWN_ATTENTION = "bloom codegen falcon gpt_neo gpt_neox_japanese gptj mpt xglm"
+OWN_ATTENTION = "its attention is its own, which knows of no documents in a row"
+"""Types to try, whose attention does not go through transformers' interface, and why their rows are padded and whole."""
+
 REFUSED = {
-    "it is a mixture of experts, which adapters, quantizers and its balance would miss": "afmoe axk1 beam cohere2_moe dbrx deepseek_v2"
-    " deepseek_v3 dots1 ernie4_5_moe exaone_moe flex_olmo flint glm4_moe glm4_moe_lite gpt_oss granitemoe granitemoe_swa"
-    " granitemoeshared hunyuan_v1_moe hy_v3 jetmoe kolibri1 laguna llama4 llama4_text longcat_flash mellum mimo_v2_flash minimax_m2"
-    " minimax_m3_vl_text mixtral olmoe phimoe qwen2_moe qwen3_moe solar_open",
-    "its attention has sinks, which no attention here has": "granite_swa",
-    "its values are narrower than its keys, which no attention here has": "minicpm3 youtu",
-    "it saves numbers that are no parameters": "apertus gemma4_unified_text",
+    "its attention has sinks, which no attention here has": "flint gpt_oss granite_swa granitemoe_swa mimo_v2_flash",
+    "its attention is in chunks, which no attention here knows": "llama4_text",
+    "its values are narrower than its keys, which no attention here has": "axk1 deepseek_v2 deepseek_v3"
+    " glm4_moe_lite longcat_flash minicpm3 youtu",
     "its head has parameters that no layer here has": "modernbert-decoder",
-    "its layers carry a state through the row, so that documents in a row would see each other": "bamba falcon_h1 falcon_mamba"
-    " granitemoehybrid jamba kimi_linear lfm2 lfm2_moe lfm3 mamba mamba2 minimax nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe"
-    " qwen3_5_moe_text qwen3_5_text qwen3_next recurrent_gemma rwkv xlstm",
-    "its attention is its own, which knows of no documents in a row": "bailing_hybrid bloom codegen cpmant deepseek_v4 doge falcon"
-    " gpt_neo gpt_neox_japanese gptj inkling2_text inkling_text mpt openai-gpt xglm",
+    STATE: "granitemoehybrid jamba kimi_linear lfm2_moe minimax nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_next"
+    " recurrent_gemma rwkv xlstm",
+    OWN_ATTENTION: "bailing_hybrid cpmant deepseek_v4 doge inkling2_text inkling_text openai-gpt",
     "its attention is sparse, by an index over all pairs of tokens": "axk2 deepseek_v32 dots3_note dots3_note_text glm_moe_dsa hy_v4",
     "it scales the embedded tokens in place, which a block that is computed again would do twice": "ctrl",
     "its norm stands before its blocks and behind them": "nanochat",
     "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
-    "nobody has tried it here": "blt cohere_compass_text qwen4_exp qwen4_exp_text",
-    "it reads images or sound, or is one half of another model": "aria_text emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4 gemma4_unified"
-    " gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal mistral3"
-    " bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
+    "nobody has tried it here": "blt cohere_compass_text dbrx qwen4_exp qwen4_exp_text",
+    "it reads images or sound, or is one half of another model": "aria_text llama4 emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4"
+    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal"
+    " mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
     "it is an encoder that was made to decode": "bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert"
     " rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet xmod reformer",
 }
@@ -75,12 +94,8 @@ def entry(kind: str) -> dict[str, Any]:
     """What the plugin has to know of a type. Raises ``ValueError`` with the reason where it cannot be trained."""
     model = tiny_models.model(kind)
     config = model.config
-    names = {ours: _key(config, keys) for ours, keys in NAMES.items()}
+    names = {ours: key for ours, keys in NAMES.items() if (key := _key(config, ours, keys))}
     plain = CONFIG_MAPPING[kind]()
-    if set(model.state_dict()) - set(dict(model.named_parameters(remove_duplicate=False))):
-        raise ValueError("it saves numbers that are no parameters")
-    if any(isinstance(each, WeightConverter) for each in get_model_conversion_mapping(model, add_legacy=False)):
-        raise ValueError("its files have other tensors than the model")
     paths = {id(module): path for path, module in model.named_modules()}
     embed, head = paths[id(model.get_input_embeddings())], paths[id(model.get_output_embeddings())]
     blocks = blocks_of(model)
@@ -89,10 +104,11 @@ def entry(kind: str) -> dict[str, Any]:
     outside = {name.rpartition(".")[0] for name, _ in model.named_parameters() if not name.startswith(inside)}
     if len(outside) > 1:
         raise ValueError(f"{', '.join(sorted(outside))} belong to no layer")
+    tuple_size = _tuple_size(model, blocks)
     found: dict[str, Any] = {
         "architecture": type(model).__name__,
         "names": names,
-        "defaults": {ours: getattr(plain, key) for ours, key in names.items()},
+        "defaults": {ours: getattr(plain, names[ours]) if ours in names else WITHOUT[ours] for ours in NAMES},
         "embed": embed,
         "blocks": blocks,
         "norm": norm,
@@ -101,16 +117,32 @@ def entry(kind: str) -> dict[str, Any]:
     }
     if outside:
         found["positions"] = outside.pop()
+    if kind in WITH_OWN_ATTENTION.split():
+        found["own_attention"] = True
+    if tuple_size:
+        found["tuple_size"] = tuple_size
+    if kind in BY_TOKEN.split():
+        found["by_token"] = True
+    if any(rotary_by_length(kind, scaling) for scaling in tiny_models.BY_LENGTH):
+        found["rotary_by_length"] = True
+    if scales_ids(model):
+        found["scales_ids"] = True
+    for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
+        if kind in kinds.split():
+            found["limits"] = {"packing": reason, "sequence": reason}
     if any(type(each).__name__ == "Conv1D" for each in model.modules()):
         reason = "its projections are stored transposed (Conv1D), and are no linear layers here"
+        found["limits"] = {"adapters": reason, "quantizer": reason}
+    if any(name.rpartition(".")[2] == "gate_up_proj" for name, _ in model.named_parameters()) or kind == "jetmoe":
+        reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
         found["limits"] = {"adapters": reason, "quantizer": reason}
     return found
 
 
-def _key(config: Any, names: tuple[str, ...]) -> str:
+def _key(config: Any, ours: str, names: tuple[str, ...]) -> str | None:
     written = config.to_dict()
     found = next((name for name in names if name in written), None)
-    if found is None:
+    if found is None and ours not in WITHOUT:
         raise ValueError(f"its config has none of {', '.join(names)}")
     return found
 
@@ -127,6 +159,39 @@ def blocks_of(model: nn.Module) -> str:
     return max(lists, key=score)[0]
 
 
+def _tuple_size(model: nn.Module, blocks: str) -> int:
+    """Return the length of the tuple that a block returns, 0 where it returns hidden states."""
+    sizes: list[int] = []
+    block = model.get_submodule(f"{blocks}.0")
+    hook = block.register_forward_hook(
+        lambda module, inputs, output: sizes.append(len(output) if isinstance(output, tuple) else 0)
+    )
+    with torch.no_grad():
+        model(torch.randint(3, 90, (1, 8)), use_cache=False)
+    hook.remove()
+    return sizes[0]
+
+
+def rotary_by_length(kind: str, scaling: str) -> bool:
+    """Return whether a type may have this rotary scaling, and lays its positions out as the plugin does."""
+    if not isinstance(getattr(tiny_models.config_of(kind), "rope_parameters", None), dict):
+        return False
+    try:
+        model = tiny_models.model(kind, rope=scaling)
+        use_document_lengths(model)
+    except (UsageError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StrictDataclassError):
+        return False
+    return any(getattr(each, "rope_type", None) == scaling for each in model.modules())
+
+
+def scales_ids(model: nn.Module) -> bool:
+    """Return whether embedded tokens are another thing to the model than their ids."""
+    ids = torch.randint(3, 90, (1, 8))
+    with torch.no_grad():
+        by_ids = model(ids, use_cache=False).logits
+        return not torch.equal(by_ids, model(inputs_embeds=model.get_input_embeddings()(ids), use_cache=False).logits)
+
+
 def _norm(model: nn.Module, paths: dict[int, str], blocks: str) -> str:
     """Path of the module behind the last block, which takes what that gives and gives what the decoder does."""
     decoder, last = (
@@ -141,19 +206,23 @@ def _norm(model: nn.Module, paths: dict[int, str], blocks: str) -> str:
             outputs[paths[id(module)]] = (inputs[0], output)
 
     hooks = [each.register_forward_hook(keep) for each in model.modules()]
-    hooks.append(last.register_forward_hook(lambda module, inputs, output: given.append(output)))
+    hooks.append(last.register_forward_hook(lambda module, inputs, output: given.append(_first(output))))
     with torch.no_grad():
         result = decoder(input_ids=torch.randint(3, 90, (1, 8)), use_cache=False).last_hidden_state
     for hook in hooks:
         hook.remove()
-    if not isinstance(given[0], Tensor):
-        raise ValueError("its blocks return more than hidden states")
     found = [
         path for path, (before, after) in outputs.items() if _is_same(before, given[0]) and _is_same(after, result)
     ]
     if len(found) != 1:
         raise ValueError(f"behind its blocks stands no norm alone: {found}")
     return found[0]
+
+
+def _first(output: Any) -> Tensor:
+    """Hidden states, which some blocks return in a tuple; that nothing else in it counts, the tests find out."""
+    hidden: Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
@@ -168,14 +237,15 @@ def is_plain(model: nn.Module, head: str) -> bool:
         (each, node) for node in ast.walk(tree) for each in getattr(node, "targets", [getattr(node, "target", None)])
     ]
     assigned = [node for each, node in targets if isinstance(each, ast.Name) and each.id == "logits"]
-    call = re.compile(rf"logits = self\.{head}\(hidden_states\)(\.contiguous\(\))?")
+    states = rf"hidden_states(\.to\(self\.{head}\.weight\.dtype\))?"
+    call = re.compile(rf"logits = self\.{head}\({states}\)(\.contiguous\(\)|\.float\(\))?")
     return len(assigned) == 1 and call.fullmatch(ast.unparse(assigned[0])) is not None
 
 
 def main() -> None:
     """Write the table."""
     types, refused = {}, {kind: reason for reason, kinds in REFUSED.items() for kind in kinds.split()}
-    for kind in TRAINED.split():
+    for kind in sorted(" ".join((TRAINED, MIXTURES, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()):
         try:
             types[kind] = entry(kind)
         except ValueError as error:
@@ -183,7 +253,11 @@ def main() -> None:
             print(f"{kind}: {error}")
     missing = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - set(types) - set(refused)
     print("not looked at:", sorted(missing))
-    content = {"transformers": transformers.__version__, "types": types, "refused": dict(sorted(refused.items()))}
+    content = {
+        "transformers": transformers.__version__,
+        "types": dict(sorted(types.items())),
+        "refused": dict(sorted(refused.items())),
+    }
     TABLE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(f"{len(types)} types, {len(refused)} refused")
 

@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 from mt_core import Sample
 from mt_core.nn import Batch, KVCache, TokenObjective
 from mt_plugin_llama.config import LlamaConfig
-from mt_plugin_llama.export import their_config
+from mt_plugin_llama.huggingface import HUGGINGFACE
 from mt_plugin_llama.model import Llama
 
 TOLERANCE = 1e-5
@@ -61,7 +61,7 @@ def pair(name: str) -> tuple[Llama, LlamaForCausalLM]:
     """The same random weights in both; norms are not at 1, where a fault would hide."""
     torch.manual_seed(7)
     config = LlamaConfig(**{**SHAPE, **VARIANTS[name]})
-    theirs = LlamaForCausalLM(TransformersConfig.from_dict({**their_config(config), "initializer_range": 0.2}))
+    theirs = LlamaForCausalLM(TransformersConfig.from_dict({**HUGGINGFACE.exported(config), "initializer_range": 0.2}))
     ours = Llama(config)
     with torch.no_grad():
         for parameter in theirs.parameters():

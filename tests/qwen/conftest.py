@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from mt_plugin_qwen.config import QwenConfig
-from mt_plugin_qwen.huggingface import their_config
+from mt_plugin_qwen.huggingface import HUGGINGFACE
 from mt_plugin_qwen.model import Qwen
 
 Pair = tuple[Qwen, PreTrainedModel]
@@ -57,7 +57,7 @@ def pair() -> Callable[..., Pair]:
 def make_pair(name: str, **more: Any) -> Pair:
     torch.manual_seed(7)
     config = QwenConfig(**{**SHAPE, **MODELS[name], **more})
-    described = AutoConfig.for_model(**{**their_config(config), "initializer_range": 0.2})
+    described = AutoConfig.for_model(**{**HUGGINGFACE.exported(config), "initializer_range": 0.2})
     theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager")
     with torch.no_grad():
         for parameter in theirs.parameters():

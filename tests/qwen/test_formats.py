@@ -14,9 +14,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
-from mt_core.weights import CONFIG
+from mt_core.weights import CONFIG, read_config
 from mt_plugin_qwen.config import QwenConfig
-from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE, read_shape, their_config
+from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE
 from mt_plugin_qwen.model import Qwen
 from mt_plugin_qwen.variants import VARIANTS
 from mt_tools import stage_folder, write_json, write_tensors
@@ -138,13 +138,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_a_published_config_is_the_size_of_its_name(size: str, tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED[size]))
-    assert QwenConfig(**read_shape(tmp_path / CONFIG)) == QwenConfig(**VARIANTS[size])
+    assert QwenConfig(**read_config(tmp_path / CONFIG, ARCHITECTURES)) == QwenConfig(**VARIANTS[size])
 
 
 def test_a_window_that_is_not_used_is_none(tmp_path: Path) -> None:
     """The instructed models name a window, and the block from which it would hold."""
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED["2.5-7b"] | {"max_window_layers": 21}))
-    assert QwenConfig(**read_shape(tmp_path / CONFIG)).window is None
+    assert QwenConfig(**read_config(tmp_path / CONFIG, ARCHITECTURES)).window is None
 
 
 @pytest.mark.parametrize("kind", ["type", "rope_type"])
@@ -152,10 +152,10 @@ def test_yarn_is_read_as_the_model_pages_write_it(kind: str, tmp_path: Path) -> 
     """https://huggingface.co/Qwen/Qwen2.5-7B-Instruct#processing-long-texts; without an original length it is the config's."""
     scaling = {kind: "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED["2.5-7b"] | {"rope_scaling": scaling}))
-    read = QwenConfig(**read_shape(tmp_path / CONFIG)).rope_scaling
+    read = QwenConfig(**read_config(tmp_path / CONFIG, ARCHITECTURES)).rope_scaling
     assert (read.type, read.factor, read.original_max_seq_len) == ("yarn", 4.0, 32768)
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED["3-0.6b"] | {"rope_scaling": {kind: "yarn", "factor": 4.0}}))
-    assert QwenConfig(**read_shape(tmp_path / CONFIG)).rope_scaling.original_max_seq_len == 40960
+    assert QwenConfig(**read_config(tmp_path / CONFIG, ARCHITECTURES)).rope_scaling.original_max_seq_len == 40960
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -173,7 +173,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
     tensors = HUGGINGFACE.tensors(tmp_path / "in", config)
     with stage_folder(tmp_path / "out") as stage:
         said = write_tensors(stage, tensors, shard_bytes=shard)
-        write_json(stage / CONFIG, {**their_config(config), "torch_dtype": said})
+        write_json(stage / CONFIG, {**HUGGINGFACE.exported(config), "torch_dtype": said})
     again = HUGGINGFACE.tensors(tmp_path / "out", config)
     assert again.keys() == tensors.keys()
     for key, load in tensors.items():
@@ -185,7 +185,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
         AutoModelForCausalLM.from_pretrained(tmp_path / folder, dtype=dtype, attn_implementation="eager")
         for folder in ("in", "out")
     )
-    assert type(opened).__name__ == ARCHITECTURES[config.generation]
+    assert type(opened).__name__ == ARCHITECTURES[config.generation - 2].name
     ids = torch.arange(20)[None]
     assert torch.equal(opened(ids).logits, first(ids).logits)
 
@@ -193,8 +193,8 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
 @pytest.mark.parametrize("size", VARIANTS)
 def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size: str, tmp_path: Path) -> None:
     config = QwenConfig(**VARIANTS[size])
-    (tmp_path / CONFIG).write_text(json.dumps(their_config(config)))
-    assert QwenConfig(**read_shape(tmp_path / CONFIG)) == config
+    (tmp_path / CONFIG).write_text(json.dumps(HUGGINGFACE.exported(config)))
+    assert QwenConfig(**read_config(tmp_path / CONFIG, ARCHITECTURES)) == config
     theirs = AutoConfig.from_pretrained(tmp_path)
     assert (theirs.num_hidden_layers, theirs.head_dim) == (config.n_layers, config.head_dim)
     assert theirs.rope_parameters == {"rope_type": "default", "rope_theta": 1e6}
@@ -216,7 +216,7 @@ def test_a_config_without_an_architecture_is_read_by_its_model_type(
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "another model": ("3, tied", {"architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM.* reads the dense Qwen2"),
+    "another model": ("3, tied", {"architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM.* reads Qwen2"),
     "experts of 2": (
         "2.5, tied",
         {"architectures": ["Qwen2MoeForCausalLM"]},
@@ -249,12 +249,12 @@ def test_what_a_config_may_not_say_is_named_with_what_it_may(
     case: str, pair: Callable[..., Any], tmp_path: Path
 ) -> None:
     name, change, said = REFUSED[case]
-    config = their_config(pair(name)[0].config)
+    config = HUGGINGFACE.exported(pair(name)[0].config)
     if "rope_scaling" in change:
         config.pop("rope_parameters")
     (tmp_path / CONFIG).write_text(json.dumps(config | change))
     with pytest.raises(WeightsError, match=said):
-        read_shape(tmp_path / CONFIG)
+        read_config(tmp_path / CONFIG, ARCHITECTURES)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "shard gone", "tensor gone"])

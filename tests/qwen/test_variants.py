@@ -8,8 +8,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from mt_core.nn import tokens_seen
 from mt_plugin_qwen.config import QwenConfig
-from mt_plugin_qwen.model import Qwen, seen_on_average
+from mt_plugin_qwen.model import Qwen
 from mt_plugin_qwen.variants import VARIANT_DEFAULTS, VARIANTS
 
 PUBLISHED = {
@@ -77,12 +78,12 @@ def test_a_shape_that_is_no_qwens_is_refused(changes: dict[str, Any], said: str)
 @pytest.mark.parametrize("window", [None, 1, 7, 30, 50])
 def test_a_window_costs_what_it_sees(window: int | None) -> None:
     seen = [min(place + 1, window or 30) for place in range(30)]
-    assert seen_on_average(30, window) == pytest.approx(sum(seen) / 30)
+    assert tokens_seen(30, window) == pytest.approx(sum(seen) / 30)
 
 
 def test_a_step_costs_what_its_weights_and_scores_cost() -> None:
     """6 a weight that multiplies (https://arxiv.org/abs/2001.08361), and 12 a channel of the heads and token seen."""
     model = Qwen(QwenConfig(**{**VARIANTS["3-tiny"], "window": 7, "window_from": 3}))
-    seen = 3 * seen_on_average(30, None) + seen_on_average(30, 7)
+    seen = 3 * tokens_seen(30, None) + tokens_seen(30, 7)
     beyond = model.flops_per_token(30) - model.flops_per_token(1)
     assert beyond == pytest.approx(12 * 4 * 48 * (seen - 4))

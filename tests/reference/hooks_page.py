@@ -69,7 +69,8 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
     "Callbacks and trackers": [("events.py", [])],
     "Evaluations": [("evaluation.py", []), ("generation.py", ["GenerationConfig", "SamplingRules", "Generation"])],
     "Adapters": [
-        ("adapters/base.py", ["Adapter", "AdapterContext", "Probe"]),
+        ("adapters/base.py", ["Adapter", "Probe"]),
+        ("nn/step.py", ["AdapterContext"]),
         ("adapters/linear.py", ["LinearAdapter", "Place"]),
         ("nn/adapted.py", ["AdaptedLinear", "StoredLinear"]),
     ],

@@ -50,10 +50,11 @@ class PlainTraining:
         return [self._step(batch) for batch in batches]
 
     def _step(self, batch: Batch) -> float:
-        sums = TokenObjective().loss(self.model(batch), self.model.head, batch)
-        self.model.loss_factor.value = 1 / max(batch.trained_tokens, 1)
-        loss = sums.loss_sum / sums.token_count
-        loss.backward()  # type: ignore[no-untyped-call]
+        with self.model.sums.collecting():
+            sums = TokenObjective().loss(self.model(batch), self.model.head, batch)
+            self.model.loss_factor.value = 1 / max(batch.trained_tokens, 1)
+            loss = sums.loss_sum / sums.token_count
+            loss.backward()  # type: ignore[no-untyped-call]
         self.done += 1
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * self.factor(self.done - 1)
@@ -64,6 +65,8 @@ class PlainTraining:
         self.optimizer.zero_grad()
         if self.adapter.steps:
             self.adapter.after_step(context)
+        if self.model.steps:
+            self.model.after_step(context)
         return float(loss.detach())
 
 
@@ -96,6 +99,12 @@ class PlainContext:
     def total(self, value: Tensor) -> Tensor:
         """See ``AdapterContext``: there is one process."""
         return value
+
+    def step_sum(self, name: str) -> Tensor:
+        """See ``AdapterContext``."""
+        if name not in self._model.sums.gathered:
+            raise ComponentError(f"no block gathered {name!r} in this step")
+        return self._model.sums.gathered[name].clone()
 
     def moments(self, name: str) -> tuple[str, ...]:
         """See ``AdapterContext``."""

@@ -1,7 +1,6 @@
 """The public names of ``mt_core``, and where each is defined."""
 
 from mt_core.adapters.base import Adapter as Adapter
-from mt_core.adapters.base import AdapterContext as AdapterContext
 from mt_core.adapters.base import Probe as Probe
 from mt_core.adapters.config import LowRankConfig as LowRankConfig
 from mt_core.adapters.config import TargetConfig as TargetConfig
@@ -21,6 +20,9 @@ from mt_core.config.base import Layout as Layout
 from mt_core.config.base import ModelConfig as ModelConfig
 from mt_core.config.base import MtConfig as MtConfig
 from mt_core.config.base import Patterns as Patterns
+from mt_core.config.decoder import DecoderConfig as DecoderConfig
+from mt_core.config.experts import ExpertLayout as ExpertLayout
+from mt_core.config.experts import RouterOptions as RouterOptions
 from mt_core.config.rope import RopeScaling as RopeScaling
 from mt_core.data.shapes import conversation as conversation
 from mt_core.data.shapes import is_conversation as is_conversation
@@ -56,6 +58,7 @@ from mt_core.groups import whole_shape as whole_shape
 from mt_core.hookspecs import hookimpl as hookimpl
 from mt_core.kinds import Kind as Kind
 from mt_core.model_protocols import Quantizer as Quantizer
+from mt_core.nn.step import AdapterContext as AdapterContext
 from mt_core.protocols import Dataset as Dataset
 from mt_core.protocols import GradientTransform as GradientTransform
 from mt_core.protocols import ManyConversations as ManyConversations

@@ -54,12 +54,10 @@ class Component:
     """One thing with a name that a run can select.
 
     ``build`` imports torch and the rest inside, so that listing plugins stays fast; ``config`` are its options. ``summary`` is
-    one line for lists, ``source`` the paper or specification. ``layouts`` are the layouts that its tests cover: a run on another
-    one is refused, as on other ``devices``. ``requires`` and ``conflicts`` are ``KIND:NAME`` (or ``KIND:DISTRIBUTION/NAME``) that
-    the run must have, or must not; both are checked on paper.
-
-    ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``. ``run_defaults`` are values for
-    keys of the run (``train.steps``) that the user has not set. ``notice`` is said to whoever runs it.
+    one line for lists, ``source`` the paper or specification. ``layouts`` are those that its tests cover: a run on another one is
+    refused, as on other ``devices``. ``requires`` and ``conflicts`` are ``KIND:NAME`` (or ``KIND:DISTRIBUTION/NAME``) that the run
+    must have, or must not, on paper. ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``.
+    ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set. ``notice`` is said to whoever runs it.
 
     ``parts(config)`` names components that it is made of, key of its config → ``PartChoice``; they are found, checked, locked and
     built with the run, and ``build`` gets them as ``parts``, in this order. ``uses`` are kinds of which it takes what the *run* names:
@@ -120,8 +118,9 @@ class WeightsFormat:
 
     ``matches(path)`` and ``values(path)`` (the shape, as config values) run before torch is imported; ``tensors(path,
     config)`` maps the model's parameter names to functions that load one tensor each, so that nobody holds a whole
-    model. ``exported(config)`` is what ``config.json`` says in a Hugging Face folder whose tensors have the model's own
-    names; the core writes it, the tensors and the rest. ``mt_core.weights`` has what families share.
+    model. ``exported(config)`` is what ``config.json`` says in a Hugging Face folder; the core writes it, the tensors and the rest.
+    ``written(config, loaders)`` are loaders of the tensors in such a folder, from those of the model's parameters (not of a head that an
+    objective replaces); without it they have the model's names and shapes. ``mt_core.weights`` has what families share.
     """
 
     name: str
@@ -129,6 +128,7 @@ class WeightsFormat:
     values: Callable[[Path], Mapping[str, Any]]
     tensors: Callable[[Path, Any], Mapping[str, Callable[[], Tensor]]]
     exported: Callable[[Any], Mapping[str, Any]] | None = None
+    written: Callable[[Any, Mapping[str, Callable[[], Tensor]]], Mapping[str, Callable[[], Tensor]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ class StepRecord:
     ``loss`` is in nats per trained token (where it ``counts_tokens``, which is no figure), ``lr`` the base rate
     times the schedule's factor, ``grad_norm`` that of the whole gradient before it is clipped. ``tokens`` counts the tokens
     trained on so far, ``tokens_per_second`` is over this step, ``memory_gib`` is the peak of this process (of the device on a
-    GPU), ``data_wait_seconds`` how long the step waited for its rows. ``metrics`` are the objective's and the callbacks',
+    GPU), ``data_wait_seconds`` how long the step waited for its rows. ``metrics`` are of objective, blocks and callbacks,
     ``evaluation`` holds ``eval_*`` values.
     """
 

@@ -1,4 +1,4 @@
-"""Windows and soft-caps in blocks of queries: the value and gradient of the plain formula, without its memory."""
+"""Windows, chunks, soft-caps, sinks and values of another width: the value and gradient of the plain formula, without its memory."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mt_core.errors import UsageError
 from mt_core.nn import BlockContext, KVCache, SdpaAttention, flex
 from mt_core.nn import blocks as module
 from mt_core.nn.blocks import Form
+from mt_core.nn.context import AttentionOptions
 
 
 def context(lengths: list[list[int]], cache: KVCache | None = None) -> BlockContext:
@@ -25,85 +26,141 @@ def context(lengths: list[list[int]], cache: KVCache | None = None) -> BlockCont
     return BlockContext(positions_BT=ids, document_ids_BT=ids, attention=SdpaAttention(), cache=cache)
 
 
-def inputs(rows: int, length: int, heads: int, kv_heads: int, width: int = 8, seed: int = 0) -> list[Tensor]:
+def inputs(
+    rows: int, length: int, heads: int, kv_heads: int, width: int = 8, seed: int = 0, of_values: int | None = None
+) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    shapes = [(rows, length, heads, width), (rows, length, kv_heads, width), (rows, length, kv_heads, width)]
-    return [torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes]
+    widths = [(heads, width), (kv_heads, width), (kv_heads, of_values or width)]
+    return [torch.randn(rows, length, *each, generator=generator, requires_grad=True) for each in widths]
 
 
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, *, scale: float, softcap: float | None) -> Tensor:
+def plain_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    seen: Tensor,
+    *,
+    scale: float,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """All scores at once; ``seen`` is (B, T, S)."""
     k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], 2) for x in (k, v))
     scores = torch.einsum("btnh,bsnh->bnts", q, k) * scale
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    weights = scores.masked_fill(~seen[:, None], -math.inf).softmax(-1)
+    scores = scores.masked_fill(~seen[:, None], -math.inf)
+    if sinks is not None:
+        column = sinks.to(scores)[None, :, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, column], -1)
+    weights = scores.softmax(-1)[..., : k.shape[1]]
     return torch.einsum("bnts,bsnh->btnh", weights, v)
 
 
-def seen_by(documents: Tensor, window: int | None) -> Tensor:
-    steps = torch.arange(documents.shape[1])
-    back = steps[:, None] - steps
-    near = (back >= 0) & (back < (window or documents.shape[1]))
-    return near & (documents[:, :, None] == documents[:, None, :])
+def seen_by(documents: Tensor, window: int | None, chunk: int | None = None, padding: Tensor | None = None) -> Tensor:
+    """(B, T, T), written down token by token: nothing is shared with what it is compared with."""
+    rows, length = documents.shape
+    seen = torch.zeros(rows, length, length, dtype=torch.bool)
+    for b, row in enumerate(documents.tolist()):
+        first = 0 if padding is None else int(padding[b])
+        begin = {name: place for place, name in reversed(list(enumerate(row)))}
+        for t in range(length):
+            for s in range(max(0, t + 1 - (window or length)), t + 1):
+                if row[s] != row[t] or s < first:
+                    continue
+                place_t, place_s = (place - max(first, begin[row[t]]) for place in (t, s))
+                seen[b, t, s] = chunk is None or place_t // chunk == place_s // chunk
+            seen[b, t, t] = True  # padding itself, whose result nobody reads
+    return seen
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     documents=st.lists(st.integers(1, 40), min_size=1, max_size=4),
     rows=st.integers(1, 2),
     window=st.none() | st.integers(1, 50),
+    chunk=st.none() | st.integers(1, 50),
     softcap=st.none() | st.floats(0.5, 20),
     heads=st.sampled_from([(4, 4), (4, 2), (4, 1), (3, 1)]),
+    of_values=st.sampled_from([8, 4, 12]),
     scale=st.none() | st.floats(0.05, 1),
+    with_sinks=st.booleans(),
 )
-@example(documents=[10, 9], rows=1, window=9, softcap=None, heads=(2, 1), scale=None)  # one longer, one as long
-def test_windows_and_soft_caps_equal_the_plain_formula(
+@example([10, 9], 1, 9, None, None, (2, 1), 8, None, False)  # one longer than the window, one as long
+@example([10, 7], 2, None, 5, None, (2, 1), 8, None, True)  # chunks that fill a document, and not
+@example([30], 2, None, None, None, (4, 2), 4, None, True)  # a fast kernel, of values that are narrow
+def test_all_options_equal_the_plain_formula(
     documents: list[int],
     rows: int,
     window: int | None,
+    chunk: int | None,
     softcap: float | None,
     heads: tuple[int, int],
+    of_values: int,
     scale: float | None,
+    with_sinks: bool,
 ) -> None:
-    """Each document of a packed row for itself; blocks end anywhere in it. The formula is in fp64, ours in fp32: 6e-8 a rounding."""
+    """Each document of a packed row for itself; blocks end anywhere in it. In fp64: 1e-10."""
     given_ = context([documents] * rows)
-    ours = inputs(rows, sum(documents), *heads)
-    theirs = [x.detach().double().requires_grad_() for x in ours]
-    out = SdpaAttention()(*ours, given_, scale=scale, window=window, softcap=softcap)
-    seen = seen_by(given_.document_ids_BT, window)
-    expected = plain_attention(*theirs, seen, scale=scale or 8**-0.5, softcap=softcap)
-    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
-    out.backward(grad)
-    expected.backward(grad.double())
-    torch.testing.assert_close(out, expected.float(), atol=2e-6, rtol=1e-5)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(
-            mine.grad, other.grad.float(), atol=3e-5, rtol=1e-5
-        )  # sums of 160 products of some units
+    ours = [x.detach().double().requires_grad_() for x in inputs(rows, sum(documents), *heads, of_values=of_values)]
+    sinks = torch.linspace(-2, 3, heads[0]).double().requires_grad_() if with_sinks else None
+    options: AttentionOptions = {
+        "scale": scale,
+        "window": window,
+        "softcap": softcap,
+        "sinks_N": sinks,
+        "chunk": chunk,
+    }
+    out = SdpaAttention()(*ours, given_, **options)
+    seen = seen_by(given_.document_ids_BT, window, chunk)
+    expected = plain_attention(*ours, seen, scale=scale or 8**-0.5, softcap=softcap, sinks=sinks)
+    torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
+    compare_gradients(out, expected, [*ours, *([] if sinks is None else [sinks])])
+
+
+def compare_gradients(out: Tensor, expected: Tensor, leaves: list[Tensor], tolerance: float = 1e-10) -> None:
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out)
+    mine = torch.autograd.grad(out, leaves, grad)
+    for got, wanted in zip(mine, torch.autograd.grad(expected, leaves, grad), strict=True):
+        torch.testing.assert_close(got, wanted, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("padding", [[0, 0], [0, 5], [3, 9]])
-@pytest.mark.parametrize(("window", "softcap"), [(None, None), (4, None), (None, 2.0), (6, 2.0), (1, None)])
-@pytest.mark.parametrize("new", [1, 7, 12])
-def test_new_tokens_after_a_cache_see_its_window_and_no_padding(
-    new: int, window: int | None, softcap: float | None, padding: list[int]
+@pytest.mark.parametrize(
+    ("window", "chunk", "softcap"),
+    [
+        (None, None, None),
+        (4, None, None),
+        (None, None, 2.0),
+        (6, None, 2.0),
+        (1, None, None),
+        (None, 5, None),
+        (3, 4, 2.0),
+    ],
+)
+@pytest.mark.parametrize("new", [1, 2, 7, 12])
+@pytest.mark.parametrize(("with_sinks", "of_values"), [(False, 8), (True, 8), (True, 4), (False, 12)])
+def test_new_tokens_after_a_cache_see_what_they_may_and_no_padding(
+    new: int,
+    window: int | None,
+    chunk: int | None,
+    softcap: float | None,
+    padding: list[int],
+    with_sinks: bool,
+    of_values: int,
 ) -> None:
     length = 12
-    ours = inputs(2, length, 4, 2)
-    theirs = [x.detach().clone().requires_grad_() for x in ours]
+    ours = [x.detach().double().requires_grad_() for x in inputs(2, length, 4, 2, of_values=of_values)]
+    sinks = torch.linspace(-2, 3, 4).double().requires_grad_() if with_sinks else None
     first = torch.tensor(padding)
     cache = KVCache(first if any(padding) else None)
     given_ = BlockContext(torch.zeros(2, new), torch.zeros(2, new), SdpaAttention(), cache)
-    out = SdpaAttention()(ours[0][:, -new:], *ours[1:], given_, window=window, softcap=softcap)
-    seen = seen_by(torch.zeros(2, length), window) & (torch.arange(length) >= first[:, None])[:, None]
-    seen |= torch.eye(length, dtype=torch.bool)  # padding itself, whose result nobody reads
-    expected = plain_attention(*theirs, seen, scale=8**-0.5, softcap=softcap)[:, -new:]
-    torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
-    out.square().sum().backward()
-    expected.square().sum().backward()
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine.grad, other.grad, atol=5e-6, rtol=1e-5)
+    options: AttentionOptions = {"window": window, "softcap": softcap, "chunk": chunk, "sinks_N": sinks}
+    out = SdpaAttention()(ours[0][:, -new:], *ours[1:], given_, **options)
+    seen = seen_by(torch.zeros(2, length), window, chunk, first)
+    expected = plain_attention(*ours, seen, scale=8**-0.5, softcap=softcap, sinks=sinks)[:, -new:]
+    torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
+    compare_gradients(out, expected, [*ours, *([] if sinks is None else [sinks])])
 
 
 def test_bf16_is_computed_in_fp32_and_given_back_in_bf16() -> None:
@@ -197,6 +254,6 @@ def test_what_flex_attention_is_told_is_the_plain_formula(window: int | None, mo
     monkeypatch.setattr(flex_attention, "create_block_mask", lambda *given, _compile, **named: masks(*given, **named))
     given_ = context([[20, 9, 11], [13, 27]])
     q, k, v = (x.detach() for x in inputs(2, 40, 4, 2, width=16))
-    out = flex.softcapped_attention(q, k, v, ((20, 9, 11), (13, 27)), Form(0.3, window, 2.0))
+    out = flex.flexible_attention(q, k, v, ((20, 9, 11), (13, 27)), Form(0.3, window, 2.0))
     expected = plain_attention(q, k, v, seen_by(given_.document_ids_BT, window), scale=0.3, softcap=2.0)
     torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mt_plugin_llama.model import Block
+from mt_core.nn import Block
 from mt_train import train
 
 LAYOUTS: dict[str, dict[str, Any]] = {

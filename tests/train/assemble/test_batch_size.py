@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the worker, which runs in 
 from batch_size_worker import LAYOUTS, hold, raw_config
 
 from mt_core import MtError
-from mt_plugin_llama.model import Block
+from mt_core.nn import Block
 from mt_train import train
 from mt_train.checkpoint.store import CheckpointStore, verify
 from mt_train.cli.train import main as mt_train

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from mt_plugin_llama.model import Block
+from mt_core.nn import Block
 from mt_train.cli.train import main as mt_train
 
 SMALL = ["--model", "llama", "--model.dim", "32", "--model.n-layers", "1", "--model.n-heads", "2", "--output", "none"]
@@ -38,9 +38,9 @@ def batch_normalised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model with a norm over the batch, which keeps rows apart only when it is evaluated."""
     plain = Block.__init__
 
-    def init(self: Block, config: Any, *given: Any, **options: Any) -> None:
-        plain(self, config, *given, **options)
-        self.mixing = nn.BatchNorm1d(config.dim, affine=False)
+    def init(self: Block, *given: Any, dim: int, **options: Any) -> None:
+        plain(self, *given, dim=dim, **options)
+        self.mixing = nn.BatchNorm1d(dim, affine=False)
         self.register_forward_hook(lambda block, _, out: block.mixing(out.flatten(0, 1)).view_as(out))
 
     monkeypatch.setattr(Block, "__init__", init)

@@ -18,10 +18,10 @@ import torch.distributed as dist
 from torch import nn
 
 from mt_core import Component, Control
-from mt_core.nn import LayerSpec, RMSNorm, Rotary, SdpaAttention
+from mt_core.nn import Block, LayerSpec, RMSNorm, Rotary, SdpaAttention
 from mt_core.nn.blocks import Form
 from mt_core.plugins.host import PluginHost
-from mt_plugin_llama.model import Block
+from mt_plugin_llama.model import build_block
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.assemble.data import build_data
 from mt_train.assemble.isolation import largest_change
@@ -50,7 +50,7 @@ def offered_layers(config: Any) -> list[LayerSpec]:
     """Llama's layers as a plugin would give them; the costs put the cut after the first block."""
     rotary = Rotary(config.head_width, theta=config.rope_theta)
     blocks = [
-        LayerSpec(prefix=f"model.layers.{i}", build=partial(Block, config, i, rotary), cost=1.0)
+        LayerSpec(prefix=f"model.layers.{i}", build=partial(build_block, config, i, rotary), cost=1.0)
         for i in range(config.n_layers)
     ]
     return [

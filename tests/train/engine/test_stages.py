@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mt_core.errors import ComponentError, ConfigError
 from mt_core.nn import Batch, LayerSpec, RMSNorm, Rotary
 from mt_plugin_llama.config import LlamaConfig
-from mt_plugin_llama.model import Block, Llama
+from mt_plugin_llama.model import Llama, build_block
 from mt_train.engine.build import fill_model, without_memory
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
@@ -56,7 +56,7 @@ def specs(config: LlamaConfig = CONFIG, *, key: str | None = None) -> list[Layer
     """Llama's layers as a plugin would give them, with costs of its own."""
     rotary = Rotary(config.head_width, theta=config.rope_theta)
     blocks = [
-        LayerSpec(prefix=f"model.layers.{i}", build=lambda i=i: Block(config, i, rotary), cost=1.0)
+        LayerSpec(prefix=f"model.layers.{i}", build=lambda i=i: build_block(config, i, rotary), cost=1.0)
         for i in range(config.n_layers)
     ]
     return [

@@ -11,12 +11,12 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 import torch
 from torch import Tensor, nn
 
-from mt_core.adapters.base import Adapter, AdapterContext
+from mt_core.adapters.base import Adapter
 from mt_core.adapters.config import LowRankConfig, TargetConfig
 from mt_core.adapters.targets import require_named, targets_of
 from mt_core.errors import UsageError
 from mt_core.groups import block_number
-from mt_core.nn import AdaptedLinear, LossFactor, SharedParameters, TrainModel
+from mt_core.nn import AdaptedLinear, AdapterContext, LossFactor, SharedParameters, TrainModel
 
 ConfigT = TypeVar("ConfigT", bound=TargetConfig)
 View = Literal["live", "base"]

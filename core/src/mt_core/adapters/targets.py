@@ -18,9 +18,9 @@ def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
 
 
 def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter") -> dict[str, nn.Module]:
-    """The linear layers that the config of this slot names, in the order of the model.
+    """The linear layers that the config of this slot names, in the order of the model, without those whose weight it has ``kept``.
 
-    Raises ``UsageError`` for a pattern that names none of them, and where none is left.
+    Raises ``UsageError`` for a pattern that names none of them, or kept ones only, and where none is left.
     """
     layers = linear_layers(model)
     wanted = model.default_targets if config.targets is None else config.targets
@@ -32,10 +32,15 @@ def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter"
     patterns = ("*",) if wanted == "all-linear" else tuple(wanted)
     _require(f"{slot}.targets", patterns, layers)
     _require(f"{slot}.exclude", config.exclude, layers)
+    kept = set(model.kept_names())
+    for pattern in patterns:
+        model.refuse_kept(f"{slot}.targets", pattern, [f"{each}.weight" for each in layers if names(each, pattern)])
     found = {
         name: layer
         for name, layer in layers.items()
-        if any(names(name, each) for each in patterns) and not any(names(name, each) for each in config.exclude)
+        if any(names(name, each) for each in patterns)
+        and not any(names(name, each) for each in config.exclude)
+        and f"{name}.weight" not in kept
     }
     if not found:
         raise UsageError(

@@ -14,37 +14,59 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
+from mt_core.nn.decoder import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
+from mt_core.nn.experts import Exchange, Experts, ListedExperts, Received, clamped_swiglu
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
-from mt_core.nn.model import Layer, LayerSpec, TrainModel, tensor_generator
+from mt_core.nn.mixture import Mixture, balance_loss
+from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
 from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
+from mt_core.nn.router import Choice, Router
 from mt_core.nn.scores import TokenScores
+from mt_core.nn.step import AdapterContext, StepSums
 
 __all__ = [
     "NOT_TRAINED",
     "AdaptedLinear",
+    "AdapterContext",
     "AttentionFn",
     "Batch",
+    "Block",
     "BlockContext",
+    "Choice",
+    "Decoder",
+    "DecoderModel",
+    "Exchange",
+    "Experts",
     "Fill",
+    "GatedMLP",
+    "GroupedQueryAttention",
     "KVCache",
     "Layer",
     "LayerSpec",
+    "ListedExperts",
     "LossFactor",
     "LossSums",
     "LossTerms",
+    "Mixture",
+    "NormNames",
     "RMSNorm",
+    "Received",
     "Rotary",
+    "Router",
     "SdpaAttention",
     "SharedParameters",
+    "StepSums",
     "StoredLinear",
     "TokenObjective",
     "TokenScores",
     "TrainModel",
+    "balance_loss",
     "chunked_loss",
+    "clamped_swiglu",
     "document_lengths",
     "exclude_from_compile",
     "geglu",
@@ -52,10 +74,12 @@ __all__ = [
     "low_rank",
     "objective_modules",
     "rotate",
+    "run_recomputed",
     "sharing_of",
     "swiglu",
     "tensor_generator",
     "token_logprobs",
     "token_scores",
+    "tokens_seen",
     "with_loss",
 ]

@@ -1,6 +1,7 @@
 """Causal attention over packed rows, by torch's own kernels or block by block, never with a [T, T] mask.
 
-Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N query heads, K key/value heads, H head width.
+Shapes: B rows, T query tokens, S key tokens (T plus what a cache holds), N query heads, K key/value heads, H head width,
+W width of the values.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mt_core.errors import UsageError
 from mt_core.nn.batch import DocumentLengths, document_lengths
-from mt_core.nn.blocks import Form, blockwise
+from mt_core.nn.blocks import Form, blockwise, pad_widths
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionOptions, BlockContext
-from mt_core.nn.flex import softcapped_attention
+from mt_core.nn.flex import flexible_attention
+from mt_core.nn.sinks import CpuFlash, attend_with_sinks
 from mt_core.nn.varlen import varlen
 
 BACKENDS: dict[str, list[SDPBackend]] = {
@@ -31,9 +33,9 @@ BACKENDS: dict[str, list[SDPBackend]] = {
 class SdpaAttention:
     """``torch.nn.functional.scaled_dot_product_attention``, one document at a time where rows are packed.
 
-    What it cannot do, a window that is shorter than the text or a soft-cap, is done in blocks of queries (``blocks``).
-    On a GPU in half precision packed rows and windows go to the variable-length flash kernel in one call, soft-caps to
-    FlexAttention (``flex``).
+    Chunks are documents to it. What it cannot do, a window that is shorter than the text or a soft-cap, is done in blocks of
+    queries (``blocks``); sinks are added to its kernel's result (``sinks``), or done in blocks. On a GPU in half precision
+    packed rows, windows and sinks go to the variable-length flash kernel in one call, soft-caps to FlexAttention (``flex``).
     """
 
     def __init__(self, kernel: str = "auto") -> None:
@@ -53,17 +55,21 @@ class SdpaAttention:
         context: BlockContext,
         **options: Unpack[AttentionOptions],
     ) -> Tensor:
-        form = Form(**options)
+        form = Form.read(options, q_BTNH, k_BSKH, v_BSKH)
         with self._kernels():
             if context.cache is not None:
                 return self._one(q_BTNH, k_BSKH, v_BSKH, form, context)
             lengths = context.document_lengths or document_lengths(context.document_ids_BT)
-            if self._has_flash(q_BTNH) and (form.softcap is not None or not _is_plain(lengths, form.window)):
-                whole = softcapped_attention if form.softcap is not None else varlen
-                if (out_BTNH := whole(q_BTNH, k_BSKH, v_BSKH, lengths, form)) is not None:
-                    return out_BTNH
-            if all(len(row) == 1 for row in lengths):
-                return self._one(q_BTNH, k_BSKH, v_BSKH, form)
+            if form.chunk is not None:
+                lengths, form = _cut_into_chunks(lengths, form.chunk), form._replace(chunk=None)
+            if self._has_flash(q_BTNH) and not _is_plain(lengths, form):
+                out_BTNW = None if form.softcap is not None else varlen(q_BTNH, k_BSKH, v_BSKH, lengths, form)
+                if out_BTNW is None and (form.softcap is not None or form.sinks_N is not None):
+                    out_BTNW = flexible_attention(q_BTNH, k_BSKH, v_BSKH, lengths, form)
+                if out_BTNW is not None:
+                    return out_BTNW
+            if all(row == lengths[0] for row in lengths):
+                return self._row(q_BTNH, k_BSKH, v_BSKH, lengths[0], form)
             rows = [
                 self._row(q_BTNH[b : b + 1], k_BSKH[b : b + 1], v_BSKH[b : b + 1], row, form)
                 for b, row in enumerate(lengths)
@@ -76,44 +82,75 @@ class SdpaAttention:
     def _has_flash(self, q_BTNH: Tensor) -> bool:
         return self.kernel in ("auto", "flash") and q_BTNH.is_cuda and q_BTNH.dtype in (torch.bfloat16, torch.float16)
 
-    def _row(self, q_1TNH: Tensor, k_1TKH: Tensor, v_1TKH: Tensor, lengths: tuple[int, ...], form: Form) -> Tensor:
+    def _row(self, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: tuple[int, ...], form: Form) -> Tensor:
+        """Rows with documents of the same lengths."""
+        if len(lengths) == 1:
+            return self._one(q_BTNH, k_BTKH, v_BTKW, form)
         sizes = list(lengths)
-        documents = zip(*(torch.split(x, sizes, 1) for x in (q_1TNH, k_1TKH, v_1TKH)), strict=True)
+        documents = zip(*(torch.split(x, sizes, 1) for x in (q_BTNH, k_BTKH, v_BTKW)), strict=True)
         return torch.cat([self._one(q, k, v, form) for q, k, v in documents], 1)
 
     def _one(
-        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, form: Form, context: BlockContext | None = None
+        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, context: BlockContext | None = None
     ) -> Tensor:
         """Rows of one document each. With a ``context``, whose cache may name padding, the T queries are the last of S."""
+        padding_B = None if context is None or context.cache is None else context.cache.padding_B
+        if form.chunk is not None and padding_B is None:
+            k_BSKH, v_BSKW, form = _keep_chunk(q_BTNH, k_BSKH, v_BSKW, form, form.chunk)
         length, seen = q_BTNH.shape[1], k_BSKH.shape[1]
-        if form.softcap is not None or (form.window is not None and form.window < seen):
+        is_whole = padding_B is None and length in (1, seen)
+        is_bounded = form.softcap is not None or (form.reach is not None and form.reach < seen)
+        if is_bounded or (form.sinks_N is not None and not (is_whole and self._has_lse(q_BTNH))):
             if self.kernel not in ("auto", "math"):
                 raise UsageError(
-                    f"attention kernel {self.kernel!r} has no window shorter than the text and no soft-cap here, and this"
-                    " model has; set --train.attention auto"
+                    f"attention kernel {self.kernel!r} has no window or chunk shorter than the text, no soft-cap and no"
+                    " sinks here, and this model has; set --train.attention auto"
                 )
-            padding_B = None if context is None or context.cache is None else context.cache.padding_B
-            return blockwise(q_BTNH, k_BSKH, v_BSKH, form, padding_B)
+            return blockwise(q_BTNH, k_BSKH, v_BSKW, form, padding_B)
         mask = None if context is None else _padding_mask(context, seen)
         if mask is None and 1 < length < seen:  # a cache that is filled in pieces: generation, no path that trains
             mask = torch.ones(length, seen, dtype=torch.bool, device=q_BTNH.device).tril(seen - length)
+        width, scale = v_BSKW.shape[3], form.scale
+        if q_BTNH.shape[3] != width and (length > 1 or form.sinks_N is not None) and self.kernel in ("auto", "flash"):
+            scale = q_BTNH.shape[3] ** -0.5 if scale is None else scale
+            q_BTNH, k_BSKH, v_BSKW = pad_widths(q_BTNH, k_BSKH, v_BSKW)
         folds = length == 1  # heads with the same keys are queries of one head then, for which these are read once
         q_BNTH = q_BTNH.reshape(len(q_BTNH), k_BSKH.shape[2], -1, q_BTNH.shape[3]) if folds else q_BTNH.transpose(1, 2)
-        out_BNTH = F.scaled_dot_product_attention(
-            q_BNTH,
-            k_BSKH.transpose(1, 2),
-            v_BSKH.transpose(1, 2),
-            attn_mask=mask,
-            is_causal=mask is None and length == seen and length > 1,
-            scale=form.scale,
-            enable_gqa=q_BNTH.shape[1] != k_BSKH.shape[2],
-        )
-        return out_BNTH.reshape(*q_BTNH.shape[:3], -1) if folds else out_BNTH.transpose(1, 2)
+        k_BKSH, v_BKSW = k_BSKH.transpose(1, 2), v_BSKW.transpose(1, 2)
+        is_causal = mask is None and length == seen and length > 1
+        if form.sinks_N is not None:
+            sinks = form.sinks_N.view(k_BSKH.shape[2], -1) if folds else form.sinks_N[:, None]
+            out_BNTW = attend_with_sinks(q_BNTH, k_BKSH, v_BKSW, sinks, CpuFlash(is_causal=is_causal, scale=scale))
+        else:
+            gqa = q_BNTH.shape[1] != k_BKSH.shape[1]
+            out_BNTW = F.scaled_dot_product_attention(
+                q_BNTH, k_BKSH, v_BKSW, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=gqa
+            )
+        out_BTNW = out_BNTW.reshape(*q_BTNH.shape[:3], -1) if folds else out_BNTW.transpose(1, 2)
+        return out_BTNW[..., :width]
+
+    def _has_lse(self, q_BTNH: Tensor) -> bool:
+        return self.kernel in ("auto", "flash") and not q_BTNH.is_cuda and CpuFlash.is_installed()
 
 
-def _is_plain(lengths: DocumentLengths, window: int | None) -> bool:
-    """One document a row, and all of it in the window."""
-    return all(len(row) == 1 for row in lengths) and (window is None or max(row[0] for row in lengths) <= window)
+def _cut_into_chunks(lengths: DocumentLengths, chunk: int) -> DocumentLengths:
+    """Cut documents into chunks that do not see each other: whole ones, and what is left of each document."""
+    return tuple(tuple(min(chunk, size - begin) for size in row for begin in range(0, size, chunk)) for row in lengths)
+
+
+def _keep_chunk(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, chunk: int) -> tuple[Tensor, Tensor, Form]:
+    """Leave out the keys in front of the chunk in which all queries are; blocks do what is in several."""
+    seen = k_BSKH.shape[1]
+    first = (seen - q_BTNH.shape[1]) // chunk * chunk
+    if seen > first + chunk:
+        return k_BSKH, v_BSKW, form
+    return k_BSKH[:, first:], v_BSKW[:, first:], form._replace(chunk=None)
+
+
+def _is_plain(lengths: DocumentLengths, form: Form) -> bool:
+    """One document a row, and all of it in the window; nothing but causal."""
+    fits = form.window is None or max(row[0] for row in lengths) <= form.window
+    return all(len(row) == 1 for row in lengths) and fits and form.softcap is None and form.sinks_N is None
 
 
 def _padding_mask(context: BlockContext, seen: int) -> Tensor | None:

@@ -1,6 +1,6 @@
-"""Attention with a soft-cap on a GPU, by FlexAttention (https://arxiv.org/abs/2412.05496): it has kernels for any formula.
+"""Attention with a soft-cap or sinks on a GPU, by FlexAttention (https://arxiv.org/abs/2412.05496): it has kernels for any formula.
 
-Shapes: B rows, T tokens, N query heads, K key/value heads, H head width.
+Shapes: B rows, T tokens, N query heads, K key/value heads, H head width, W width of the values.
 """
 
 from __future__ import annotations
@@ -15,30 +15,33 @@ from mt_core.nn.batch import DocumentLengths
 from mt_core.nn.blocks import Form
 
 
-def softcapped_attention(
-    q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLengths, form: Form
-) -> Tensor:
+def flexible_attention(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: DocumentLengths, form: Form) -> Tensor:
     """Attend over all documents of all rows in one call, in tiles: those that no query sees are left out."""
-    from torch.nn.attention.flex_attention import create_block_mask
+    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
 
     rows, length = q_BTNH.shape[:2]
     ids = [[number for number, size in enumerate(row) for _ in range(size)] for row in lengths]
     documents_BT = torch.tensor(ids).to(q_BTNH.device, non_blocking=True)
     window, cap = form.window or length, form.softcap
-    assert cap is not None, "without a soft-cap there are faster kernels"
 
     def is_visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (k <= q) & (k > q - window) & (documents_BT[b, q] == documents_BT[b, k])
 
     def cap_score(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        assert cap is not None, "it is called where there is a soft-cap"
         return cap * torch.tanh(score / cap)
 
     tiles = create_block_mask(is_visible, rows, None, length, length, device=q_BTNH.device, _compile=True)
-    q_BNTH, k_BKTH, v_BKTH = (x.transpose(1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
-    out_BNTH: Tensor = _kernel()(
-        q_BNTH, k_BKTH, v_BKTH, score_mod=cap_score, block_mask=tiles, scale=form.scale, enable_gqa=True
-    )
-    return out_BNTH.transpose(1, 2)
+    q_BNTH, k_BKTH, v_BKTW = (x.transpose(1, 2) for x in (q_BTNH, k_BTKH, v_BTKW))
+    options: dict[str, Any] = {"block_mask": tiles, "scale": form.scale, "enable_gqa": True}
+    if cap is not None:
+        options["score_mod"] = cap_score
+    if form.sinks_N is None:
+        out_BNTW: Tensor = _kernel()(q_BNTH, k_BKTH, v_BKTW, **options)
+        return out_BNTW.transpose(1, 2)
+    out_BNTW, sums = _kernel()(q_BNTH, k_BKTH, v_BKTW, return_aux=AuxRequest(lse=True), **options)
+    share_BNT = torch.sigmoid(sums.lse - form.sinks_N[:, None])  # the log-sum-exp has a gradient: so have the sinks
+    return (out_BNTW * share_BNT[..., None].to(out_BNTW.dtype)).transpose(1, 2)
 
 
 @cache

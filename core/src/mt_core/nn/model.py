@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,12 +18,14 @@ from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mt_core.config.base import ModelConfig
-from mt_core.groups import whole_shape
+from mt_core.errors import UsageError
+from mt_core.groups import matching_pattern, whole_shape
 from mt_core.nn.adapted import LossFactor
 from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import Batch
 from mt_core.nn.cache import KVCache
 from mt_core.nn.context import AttentionFn, BlockContext
+from mt_core.nn.step import AdapterContext, StepSums
 
 
 class Layer(NamedTuple):
@@ -51,12 +53,17 @@ class TrainModel(nn.Module):
     ragged_batches: bool = True
     """Whether generation may pad short prompts on the left (``KVCache.padding_B``). False where a row would then not be
     what it is alone: a state that runs through the padding, or positions that depend on the longest row."""
+    kept: tuple[str, ...] = ()
+    """Patterns (* and ?) of the names of parameters that are read, saved and moved as all others, and that nothing trains: no adapter,
+    ``full`` included, and no ``train.enable``. They stay in fp32 in a run of any precision, so that ``after_step`` may count in them;
+    a block that multiplies by one rounds it (``.to(x.dtype)``)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.attention: AttentionFn = SdpaAttention()
         self.checkpoint_blocks = False
         self.loss_factor = LossFactor()
+        self.sums = StepSums()
 
     def layers(self) -> Sequence[Layer]:
         """Embed, blocks, final norm, head, in order.
@@ -90,15 +97,14 @@ class TrainModel(nn.Module):
             document_lengths=batch.document_lengths,
             labels_BT=batch.labels,
             lengths_BT=batch.lengths,
+            sums=self.sums,
         )
         hidden_BTD: Tensor = embed(batch.input_ids)
         recompute = self.checkpoint_blocks and self.training and torch.is_grad_enabled()
         if recompute and not hidden_BTD.requires_grad:  # a frozen embedding under an adapter
             hidden_BTD.requires_grad_(True)
         for block in blocks:
-            hidden_BTD = (
-                checkpoint(block, hidden_BTD, context, use_reentrant=False) if recompute else block(hidden_BTD, context)
-            )
+            hidden_BTD = run_recomputed(block, hidden_BTD, context) if recompute else block(hidden_BTD, context)
         if cache is not None:
             cache.length += batch.input_ids.shape[1]
         return norm(hidden_BTD)  # type: ignore[no-any-return]
@@ -113,6 +119,30 @@ class TrainModel(nn.Module):
         else:
             tensor.fill_(1.0 if name.endswith("weight") else 0.0)
 
+    @property
+    def steps(self) -> bool:
+        """Return whether ``after_step`` has anything to do; a model that only some configs let act says so."""
+        return type(self).after_step is not TrainModel.after_step
+
+    def after_step(self, context: AdapterContext) -> None:
+        """Act after an update that was applied, on all ranks of a layout, each of which has the modules of its pipeline stage.
+
+        ``context.step_sum`` has what blocks gathered in the step, ``context.write`` changes a ``kept`` parameter. Every rank must
+        write the same. Checkpoints hold the values of ``kept`` parameters from after this call.
+        """
+
+    def kept_names(self) -> list[str]:
+        """Names of the parameters that ``kept`` fits."""
+        return [name for name, _ in self.named_parameters() if matching_pattern(name, self.kept)]
+
+    def refuse_kept(self, key: str, pattern: str, names: Collection[str]) -> None:
+        """Raises ``UsageError`` where the parameters that a pattern of this option asks to change (``names``) are all ``kept``."""
+        if names and set(self.kept_names()).issuperset(names):
+            raise UsageError(
+                f"{key}: {pattern!r} names {next(iter(names))}, which {type(self).__name__} keeps as it is: it is read and saved, and"
+                f" nothing trains it (kept: {', '.join(self.kept)}). Leave the pattern out"
+            )
+
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of one training step per token, at rows of ``length`` tokens.
 
@@ -122,6 +152,12 @@ class TrainModel(nn.Module):
             math.prod(whole_shape(parameter)) for layer in self.layers()[1:] for parameter in layer.module.parameters()
         )
         return 6.0 * weights
+
+
+def run_recomputed(block: nn.Module, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
+    """(B, T, D) -> (B, T, D) of a block that keeps its input alone and runs again in its backward, where it reports nothing."""
+    sums = context.sums or StepSums()
+    return checkpoint(block, hidden_BTD, context, use_reentrant=False, context_fn=sums.around_recompute)  # type: ignore[no-any-return]
 
 
 def tensor_generator(seed: int, name: str) -> Generator:

@@ -3,7 +3,8 @@
 Everything is computed in fp32, in the order of operations of ``transformers`` (``modeling_rope_utils.py``), because one
 rounding of an inverse frequency is multiplied by the position.
 
-Shapes: B rows, T tokens, N heads (of queries or keys), H head width, F = H / 2 frequencies.
+Shapes: B rows, T tokens, N heads (of queries or keys), H head width, F frequencies (H / 2, or fewer where
+only a part of each head turns).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Rope:
 class Rotary:
     """The rotary tables of a forward. A plain object: it puts nothing into a ``state_dict``.
 
-    A model may have several, with other bases: each computes its own tables.
+    ``width`` may be less than that of a head, whose other channels then stay as they are. A model may have several, with other
+    bases: each computes its own tables.
     """
 
     def __init__(self, width: int, *, theta: float = 10_000.0, scaling: RopeScaling | None = None) -> None:
@@ -84,13 +86,20 @@ def longest(context: BlockContext) -> int:
     return int(context.positions_BT.max()) + 1
 
 
-def rotate(x_BTNH: Tensor, tables: RotaryTables) -> Tensor:
-    """(B, T, N, H) -> (B, T, N, H): channel i turns with channel i + H / 2, the layout of Hugging Face's checkpoints."""
+def rotate(x_BTNH: Tensor, tables: RotaryTables, *, interleaved: bool = False) -> Tensor:
+    """(B, T, N, H) -> (B, T, N, H): channel i turns with channel i + F, the layout of most of Hugging Face's checkpoints, or
+    channel 2 i with channel 2 i + 1 where they are ``interleaved``. Channels from 2 F on stay."""
     cos_BT1F, sin_BT1F = tables
-    first_BTNF, second_BTNF = x_BTNH.float().chunk(2, -1)
-    turned_BTNH = torch.cat(
-        [first_BTNF * cos_BT1F - second_BTNF * sin_BT1F, second_BTNF * cos_BT1F + first_BTNF * sin_BT1F], -1
-    )
+    width = 2 * cos_BT1F.shape[-1]
+    if width < x_BTNH.shape[-1]:
+        turned_BTNH = rotate(x_BTNH[..., :width], tables, interleaved=interleaved)
+        return torch.cat([turned_BTNH, x_BTNH[..., width:]], -1)
+    if interleaved:
+        first_BTNF, second_BTNF = x_BTNH.float().view(*x_BTNH.shape[:-1], -1, 2).unbind(-1)
+    else:
+        first_BTNF, second_BTNF = x_BTNH.float().chunk(2, -1)
+    turned = [first_BTNF * cos_BT1F - second_BTNF * sin_BT1F, second_BTNF * cos_BT1F + first_BTNF * sin_BT1F]
+    turned_BTNH = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
     return turned_BTNH.to(x_BTNH.dtype)
 
 

@@ -2,7 +2,7 @@
 
 torch 2.10 has the kernel without ``scale``, ``window_size`` and ``enable_gqa``, 2.11 without the last; 2.9 has none.
 
-Shapes: B rows, T tokens, N query heads, K key/value heads, H head width.
+Shapes: B rows, T tokens, N query heads, K key/value heads, H head width, W width of the values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from mt_core.nn.batch import DocumentLengths
-from mt_core.nn.blocks import Form
+from mt_core.nn.blocks import Form, pad_widths
+from mt_core.nn.sinks import attend_with_sinks
 
 
 def varlen_kernel() -> Callable[..., Any] | None:
@@ -28,10 +29,16 @@ def varlen_kernel() -> Callable[..., Any] | None:
     return varlen_attn
 
 
-def varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLengths, form: Form) -> Tensor | None:
+def varlen_backward() -> Callable[..., Any] | None:
+    """The backward of the installed torch's kernel, which sinks need; ``None`` where it has none by that name."""
+    kernel = getattr(torch.ops.torch_attn, "_varlen_attn_backward", None) if varlen_kernel() is not None else None
+    return None if kernel is None else kernel.default
+
+
+def varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: DocumentLengths, form: Form) -> Tensor | None:
     """Attend over all documents of all rows in one call; ``None`` where the installed kernel cannot do it, and another way has to.
 
-    What the kernel has no argument for is done to its inputs: heads are repeated, and queries scaled.
+    What the kernel has no argument for is done to its inputs: heads are repeated, queries scaled, and narrow ones padded.
     """
     kernel = varlen_kernel()
     flat = [length for row in lengths for length in row]
@@ -41,21 +48,65 @@ def varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, lengths: DocumentLeng
     if kernel is None or reach is None:
         return None
     options = dict(reach)
+    scale, width = form.scale, v_BTKW.shape[-1]
+    if width != q_BTNH.shape[-1]:
+        scale = q_BTNH.shape[-1] ** -0.5 if scale is None else scale
+        q_BTNH, k_BTKH, v_BTKW = pad_widths(q_BTNH, k_BTKH, v_BTKW)
     if "scale" in known:
-        options["scale"] = form.scale
-    elif form.scale is not None:
-        q_BTNH = q_BTNH * (form.scale * math.sqrt(q_BTNH.shape[-1]))  # the kernel's own is 1 / sqrt(H)
+        options["scale"] = scale
+    elif scale is not None:
+        q_BTNH = q_BTNH * (scale * math.sqrt(q_BTNH.shape[-1]))  # the kernel's own is 1 / sqrt(H)
     times = q_BTNH.shape[2] // k_BTKH.shape[2]
     if "enable_gqa" in known:
         options["enable_gqa"] = times > 1
     elif times > 1:
-        k_BTKH, v_BTKH = (x.repeat_interleave(times, 2) for x in (k_BTKH, v_BTKH))
+        k_BTKH, v_BTKW = (x.repeat_interleave(times, 2) for x in (k_BTKH, v_BTKW))
     bounds = torch.tensor([0, *flat], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     bounds = bounds.to(q_BTNH.device, non_blocking=True)
-    columns = (x.flatten(0, 1) for x in (q_BTNH, k_BTKH, v_BTKH))
-    out = kernel(*columns, bounds, bounds, longest, longest, **options)
-    assert isinstance(out, Tensor), "without return_aux the kernel returns one tensor"
-    return out.view_as(q_BTNH)
+    q, k, v = (x.flatten(0, 1) for x in (q_BTNH, k_BTKH, v_BTKW))
+    if form.sinks_N is None:
+        out = kernel(q, k, v, bounds, bounds, longest, longest, **options)
+        assert isinstance(out, Tensor), "without return_aux the kernel returns one tensor"
+    else:
+        if (flash := _VarlenFlash.of(kernel, bounds, longest, options)) is None:
+            return None
+        out = attend_with_sinks(q, k, v, form.sinks_N, flash)
+    return out.view_as(q_BTNH)[..., :width]
+
+
+class _VarlenFlash:
+    """The kernel with its log-sum-exp, and its backward: (tokens, heads, H) each."""
+
+    def __init__(
+        self, kernel: Callable[..., Any], backward: Callable[..., Any], bounds: Tensor, longest: int, options: Any
+    ) -> None:
+        self._kernel, self._backward, self._options = kernel, backward, options
+        self._places = (bounds, bounds, longest, longest)
+
+    @classmethod
+    def of(cls, kernel: Callable[..., Any], bounds: Tensor, longest: int, options: Any) -> _VarlenFlash | None:
+        """``None`` where the installed kernel cannot say its log-sum-exp, or has no backward that takes one."""
+        backward = varlen_backward()
+        if backward is None or "return_aux" not in inspect.signature(kernel).parameters:
+            return None
+        return cls(kernel, backward, bounds, longest, options)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        from torch.nn.attention.varlen import AuxRequest
+
+        out, lse = self._kernel(q, k, v, *self._places, return_aux=AuxRequest(lse=True), **self._options)
+        return out, lse.T
+
+    def backward(
+        self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        is_causal = self._options.get("window_size", (-1, 0)) == (-1, 0)
+        without_dropout = torch.zeros(2, dtype=torch.uint64, device=q.device)
+        own = {name: value for name, value in self._options.items() if name in ("scale", "window_size")}
+        grads: tuple[Tensor, Tensor, Tensor] = self._backward(
+            grad, q, k, v, out, lse.T.contiguous(), *self._places, is_causal, without_dropout, **own
+        )
+        return grads
 
 
 def _reach(known: frozenset[str], window: int | None) -> dict[str, Any] | None:

@@ -6,22 +6,42 @@ Importing this imports no torch; every fault is a ``WeightsError`` that names th
 from typing import Any
 
 from mt_core.deprecation import current_name
+from mt_core.weights.config_json import (
+    FIXED,
+    KEYS,
+    Architecture,
+    decoder_format,
+    decoder_tensors,
+    layer_types,
+    read_config,
+    refuse_values,
+    write_config,
+)
 from mt_core.weights.files import Loaders, RowInit, check_file, contained_file, open_pickle, open_safetensors, read_json
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 
 __all__ = [
     "CONFIG",
+    "FIXED",
+    "KEYS",
+    "Architecture",
     "Loaders",
     "RowInit",
     "check_file",
     "check_folder",
     "contained_file",
+    "decoder_format",
+    "decoder_tensors",
     "is_folder",
+    "layer_types",
     "open_folder",
     "open_pickle",
     "open_safetensors",
+    "read_config",
     "read_json",
+    "refuse_values",
     "without_tied_head",
+    "write_config",
 ]
 
 

@@ -19,14 +19,49 @@ from .config import HuggingFaceConfig
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+EXPERTS = "grouped_mm"
+"""Which of transformers' functions runs fused experts: tokens are sorted by expert, and added up in their own order, so that two
+runs give the same bits; each expert has its part of the gradient, those without tokens too."""
+
 _DROPOUT = re.compile(r"dropout|pdrop|drop_path|layerdrop|jitter_noise")
 
 
 def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
     """The model on the default device and in the default dtype, its head tied where the config ties it.
 
-    Dropout is 0, whatever the config says: no other layout would draw the same.
+    Dropout and noise of routers are 0, whatever the config says: no other layout would draw the same. Buffers that files have are
+    frozen parameters here, so that they are read, moved and saved as all others.
     """
+    model = build_plain(config)
+    for name, buffer in saved_buffers(model).items():
+        path, _, own = name.rpartition(".")
+        module = model.get_submodule(path)
+        del module._buffers[own]
+        module.register_parameter(own, nn.Parameter(buffer.reshape(_shape(buffer)), requires_grad=False))
+    return model
+
+
+def _shape(tensor: Tensor) -> torch.Size:
+    """Shape of the parameter that stands for a saved buffer: DeepSpeed sends no numbers without a dimension."""
+    return tensor.shape or torch.Size([1])
+
+
+def saved_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Buffers that files have, by name."""
+    saved = model.state_dict()
+    return {name: buffer for name, buffer in model.named_buffers() if name in saved}
+
+
+def kept_values(config: HuggingFaceConfig) -> dict[str, Tensor]:
+    """First values, in fp32 on the CPU, of the buffers that files have."""
+    with _small_on_cpu():
+        return {
+            name: buffer.reshape(_shape(buffer)).clone() for name, buffer in saved_buffers(build_plain(config)).items()
+        }
+
+
+def build_plain(config: HuggingFaceConfig) -> PreTrainedModel:
+    """As transformers builds it, but for dropout, attention and experts: its tensors are those that files have."""
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
     from transformers.initialization import no_init_weights
@@ -35,7 +70,8 @@ def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
     content = config.content()
     plain = {key: 0.0 for key, value in content.items() if _DROPOUT.search(key) and isinstance(value, float)}
     try:
-        theirs = CONFIG_MAPPING[config.kind.name].from_dict({**content, **plain})
+        cls = CONFIG_MAPPING[config.kind.name]
+        theirs = cls.from_dict(cls._decode_special_floats({**content, **plain}))  # JSON has no infinity
         for key, value in theirs.to_dict().items():  # those that the file leaves out
             if _DROPOUT.search(key) and isinstance(value, float):
                 setattr(theirs, key, 0.0)
@@ -49,7 +85,8 @@ def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
         ) from error
     for module in model.modules():
         if hasattr(getattr(module, "config", None), "_attn_implementation"):
-            module.config._attn_implementation_internal = NAME
+            module.config._attn_implementation_internal = "eager" if config.kind.own_attention else NAME
+            module.config._experts_implementation_internal = EXPERTS
     return model
 
 
@@ -59,15 +96,21 @@ def true_buffers(config: HuggingFaceConfig) -> dict[str, Tensor]:
     They are computed where the model is built. A build under ``zero.Init`` rounds them to the run's dtype, and so does a cast of the
     model; without them a model is wrong, and does not say so.
     """
+    with _small_on_cpu():
+        model = build_language_model(config)
+    return {name: each for name, each in model.named_buffers() if each.is_floating_point()}
+
+
+@contextmanager
+def _small_on_cpu() -> Iterator[None]:
+    """A model that is built inside has its buffers in fp32 on the CPU, and no parameters."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
         with torch.device("cpu"), _parameters_on_meta():
-            model = build_language_model(config)
+            yield
     finally:
         torch.set_default_dtype(before)
-    saved = set(model.state_dict())
-    return {name: each for name, each in model.named_buffers() if each.is_floating_point() and name not in saved}
 
 
 @contextmanager

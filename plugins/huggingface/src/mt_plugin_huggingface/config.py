@@ -11,8 +11,11 @@ from mt_core import ModelConfig
 
 from .types import ModelType, known_types, why_not
 
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Rotary scalings that do not hang on the longest row of a batch, which is another one on each layout."""
+ROPE_TYPES = ("default", "linear", "llama3", "proportional", "yarn")
+"""Rotary scalings that are the same for every text."""
+
+BY_LENGTH = ("dynamic", "longrope")
+"""Rotary scalings that hang on how long a text is: here on a token's own document, not on the longest row of a batch."""
 
 
 class HuggingFaceConfig(ModelConfig):
@@ -28,11 +31,10 @@ class HuggingFaceConfig(ModelConfig):
         if not isinstance(content, dict) or why_not(content.get("model_type")) is not None:
             return raw
         kind = known_types()[content["model_type"]]
-        return {
-            "vocab_size": kind.value(content, "vocab_size"),
-            "max_seq_len": kind.value(content, "max_seq_len"),
-            **raw,
-        }
+        longest = kind.value(content, "max_seq_len")
+        if (factor := _dynamic_factor(content)) and _is_count(longest):
+            longest = int(longest * factor)  # there it is the length up to which nothing is scaled
+        return {"vocab_size": kind.value(content, "vocab_size"), "max_seq_len": longest, **raw}
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> Self:
@@ -57,7 +59,10 @@ class HuggingFaceConfig(ModelConfig):
 
     def content(self) -> dict[str, Any]:
         """``config.json`` with the numbers of this config."""
-        own = {self.kind.names["vocab_size"]: self.vocab_size, self.kind.names["max_seq_len"]: self.max_seq_len}
+        numbers = {"vocab_size": self.vocab_size}
+        if not rope_types(self.config) & {*BY_LENGTH}:  # of which max_position_embeddings is a part
+            numbers["max_seq_len"] = self.max_seq_len
+        own = {key: numbers[name] for name, key in self.kind.names.items() if name in numbers}
         return {**self.config, **own, "architectures": [self.kind.architecture]}
 
 
@@ -77,10 +82,19 @@ def fault_of(content: Mapping[str, Any]) -> str | None:
     wrong = [name for name in kind.names if not _is_count(kind.value(content, name))]
     if wrong:
         return f"{kind.names[wrong[0]]} is {kind.value(content, wrong[0])!r}, and must be a whole number above 0"
-    if unknown := sorted(rope_types(content) - {*ROPE_TYPES}):
-        return (
-            f"its rotary scaling {unknown[0]!r} hangs on the longest row of a batch; known are {', '.join(ROPE_TYPES)}"
-        )
+    allowed = (*ROPE_TYPES, *BY_LENGTH) if kind.rotary_by_length else ROPE_TYPES
+    if unknown := sorted(rope_types(content) - {*allowed}):
+        return f"its rotary scaling {unknown[0]!r} is not known for {kind.name}; known are {', '.join(allowed)}"
+    return None
+
+
+def _dynamic_factor(content: Mapping[str, Any]) -> float | None:
+    """Factor of a dynamic rotary scaling, by which texts may be longer than ``max_position_embeddings``."""
+    for key in ("rope_scaling", "rope_parameters"):
+        given = content.get(key)
+        if isinstance(given, Mapping) and given.get("rope_type", given.get("type")) == "dynamic":
+            factor = given.get("factor")
+            return float(factor) if isinstance(factor, int | float) and 1 <= factor < 2**20 else None
     return None
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from mt_core import UsageError
 from mt_core.nn import BlockContext
 
-from .attention import CacheOfModel
+from .attention import CacheOfModel, inside
 from .types import ModelType
 
 
@@ -35,20 +37,24 @@ class Call:
 
 
 class StandIn(nn.Module):
-    """Looks like a module of the model, and returns its input. ``calls`` gets how it was called."""
+    """Looks like a module of the model, and returns its input. ``calls`` gets how it was called.
 
-    def __init__(self, real: nn.Module, calls: list[Call] | None = None) -> None:
+    Where the module returns a tuple of ``tuple_size``, so does it: its input, and nothing else in it.
+    """
+
+    def __init__(self, real: nn.Module, calls: list[Call] | None = None, tuple_size: int = 0) -> None:
         super().__init__()
-        self.__dict__ |= {"real": real, "calls": calls}
+        self.__dict__ |= {"real": real, "calls": calls, "tuple_size": tuple_size}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["real"], name)
 
-    def forward(self, hidden_states: Tensor, *args: Any, **named: Any) -> Tensor:
+    def forward(self, hidden_states: Tensor, *args: Any, **named: Any) -> Any:
         calls: list[Call] | None = self.__dict__["calls"]
         if calls is not None:
             calls.append(Call(hidden_states, args, named))
-        return hidden_states
+        tuple_size: int = self.__dict__["tuple_size"]
+        return (hidden_states, *[None] * (tuple_size - 1)) if tuple_size else hidden_states
 
 
 class Plain(nn.Module):
@@ -81,28 +87,37 @@ class Frame:
         blocks = model.get_submodule(kind.blocks)
         assert isinstance(blocks, nn.ModuleList), f"{kind.name}: {kind.blocks} is no list of blocks"
         instead: dict[str, nn.Module] = {
-            kind.blocks: nn.ModuleList(StandIn(block, self._calls) for block in blocks),
+            kind.blocks: nn.ModuleList(StandIn(block, self._calls, kind.tuple_size) for block in blocks),
             kind.norm: StandIn(model.get_submodule(kind.norm)),
         }
         if kind.positions is not None:
             instead[kind.positions] = Plain(model.get_submodule(kind.positions))
+        self._embedded = Given(model.get_submodule(kind.embed))
+        if kind.scales_ids:
+            instead[kind.embed] = self._embedded
         decoder, _, _ = kind.blocks.partition(".")
         self._outside = _copy_with(model, instead).get_submodule(decoder)
         accepted = inspect.signature(type(self._outside).forward).parameters
-        self._takes_positions = "position_ids" in accepted
+        self._kind, self._takes_positions = kind, "position_ids" in accepted
+        self._cache = next((name for name in ("past_key_values", "cache_params") if name in accepted), "")
         self._given = Given(model.get_submodule(decoder))
         head = Plain(model.get_submodule(kind.head))
         self._language_model = _copy_with(model, {decoder: self._given, kind.head: head})
 
     def run(self, hidden_BTD: Tensor, context: BlockContext) -> list[Call]:
         """The decoder's forward on embedded tokens: how it calls each block. Raises ``UsageError`` for what is no list of layers."""
-        named: dict[str, Any] = {"inputs_embeds": hidden_BTD, "use_cache": context.cache is not None}
+        named: dict[str, Any] = {"use_cache": context.cache is not None}
         if context.cache is not None:
-            named["past_key_values"] = CacheOfModel(context.cache)
+            named[self._cache] = CacheOfModel(context.cache, contiguous=self._kind.own_attention)
         if self._takes_positions:
             named["position_ids"] = context.positions_BT
         self._calls.clear()
-        self._outside(**named)
+        if self._kind.scales_ids:
+            named["input_ids"] = torch.zeros_like(context.positions_BT)
+        else:
+            named["inputs_embeds"] = hidden_BTD
+        with self._embedded.giving(hidden_BTD), inside(context):
+            self._outside(**named)
         calls = list(self._calls)
         self._calls.clear()
         if any(call.hidden_BTD is not calls[0].hidden_BTD for call in calls):
@@ -113,20 +128,26 @@ class Frame:
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """(N, D) -> (N, V): all that the language model does to hidden states, caps and scales of logits included."""
-        self._given.__dict__["hidden"] = hidden_ND[None]
-        try:
+        with self._given.giving(_Output(last_hidden_state=hidden_ND[None])):
             logits: Tensor = self._language_model(inputs_embeds=hidden_ND[None], use_cache=False).logits
-        finally:
-            self._given.__dict__["hidden"] = None
         return logits[0]
 
 
 class Given(nn.Module):
-    """Stands for the decoder in front of a head, and returns the hidden states that it is given."""
+    """Stands for a module, such as the decoder in front of a head, and returns what it is given."""
 
     def __init__(self, real: nn.Module) -> None:
         super().__init__()
-        self.__dict__ |= {"real": real, "hidden": None}
+        self.__dict__ |= {"real": real, "output": None}
+
+    @contextmanager
+    def giving(self, output: Any) -> Iterator[None]:
+        """Return this in the meantime."""
+        self.__dict__["output"] = output
+        try:
+            yield
+        finally:
+            self.__dict__["output"] = None
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["real"], name)
@@ -134,7 +155,7 @@ class Given(nn.Module):
         return self if has_blocks else found  # some language models call a part of their decoder
 
     def forward(self, *args: Any, **named: Any) -> Any:
-        return _Output(last_hidden_state=self.__dict__["hidden"])
+        return self.__dict__["output"]
 
 
 class _Output(BaseModelOutputWithPast):  # type: ignore[misc]

@@ -9,6 +9,7 @@ Shapes: B rows, T tokens, N single tokens, D model width, V tokens of the vocabu
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
 
@@ -18,9 +19,13 @@ from torch import Generator, Tensor, nn
 from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import inside
-from .build import build_language_model, true_buffers
-from .config import HuggingFaceConfig
+from .build import build_language_model, kept_values, true_buffers
+from .config import BY_LENGTH, HuggingFaceConfig, rope_types
 from .frame import Call, Frame
+from .rotary import use_document_lengths
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+"""The number of a block or an expert in the name of a parameter."""
 
 _SHARED = "mt_plugin_huggingface"
 """Key of ``BlockContext.shared``: how each block of this forward is called."""
@@ -35,6 +40,8 @@ class HuggingFaceModel(TrainModel):
         super().__init__()
         self.config = config
         model, kind = build_language_model(config), config.kind
+        use_document_lengths(model)
+        self.ragged_batches = kind.knows_documents and not rope_types(config.config) & {*BY_LENGTH}
         self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside
@@ -45,6 +52,9 @@ class HuggingFaceModel(TrainModel):
         if not kind.plain_head:
             _become(self.get_submodule(kind.head), _Head, outside=outside)
         linear = [name for name, each in self.get_submodule(kind.blocks).named_modules() if isinstance(each, nn.Linear)]
+        self.kept = tuple(
+            dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
+        )
         self.default_targets = tuple(dict.fromkeys(name.rpartition(".")[2] for name in linear))
 
     def layers(self) -> Sequence[Layer]:
@@ -61,6 +71,8 @@ class HuggingFaceModel(TrainModel):
         module = copy.copy(self.get_submodule(path))
         others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
         module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
+        if name in (kept := self.__dict__["_outside"].kept_values()):
+            tensor.copy_(kept[name])
         seed = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
@@ -82,6 +94,13 @@ class Outside:
         self._frame: Frame | None = None
         self._true: dict[str, Tensor] | None = None
         self._restored: torch.device | None = None
+        self._kept: dict[str, Tensor] | None = None
+
+    def kept_values(self) -> dict[str, Tensor]:
+        """First values of what nothing trains and no rule draws, by name."""
+        if self._kept is None:
+            self._kept = kept_values(self.config)
+        return self._kept
 
     def forget_buffers(self) -> None:
         """See that they are put back before the next forward."""
@@ -106,7 +125,7 @@ class Outside:
     def begin(self, context: BlockContext, hidden_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D): what the model does to embedded tokens before its first block."""
         calls = context.shared[_SHARED] = self.frame(hidden_BTD.device).run(hidden_BTD, context)
-        return calls[0].hidden_BTD
+        return calls[0].hidden_BTD.to(hidden_BTD.dtype)  # tables of positions are fp32
 
     @torch.no_grad()
     def _restore_buffers(self, device: torch.device) -> None:
@@ -125,10 +144,13 @@ class _Block:
         outside, number = self.__dict__["_outside"], self.__dict__["_number"]
         if number == 0 and outside.config.kind.positions is None:
             hidden_BTD = outside.begin(context, hidden_BTD)
-        call = outside.calls(context, hidden_BTD)[number]
+        call, kind = outside.calls(context, hidden_BTD)[number], outside.config.kind
+        goes_on = context.cache is not None and context.cache.length > 0
+        pieces = torch.split(hidden_BTD, 1, 1) if kind.by_token and goes_on else [hidden_BTD]
         with inside(context):
-            out: Tensor = super().forward(hidden_BTD, *call.args, **call.named)  # type: ignore[misc]
-        return out
+            outs = [super(_Block, self).forward(piece, *call.args, **call.named) for piece in pieces]  # type: ignore[misc]
+        hidden = [out[0] if kind.tuple_size else out for out in outs]
+        return hidden[0] if len(hidden) == 1 else torch.cat(hidden, 1)
 
 
 class _Positions:

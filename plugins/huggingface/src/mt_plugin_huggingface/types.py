@@ -20,9 +20,13 @@ from mt_core import did_you_mean
 class ModelType:
     """One model type. Paths are those of modules in its language model.
 
-    ``names`` are keys of ``config.json`` by ours, ``defaults`` what transformers takes where a key is left out. ``positions`` is the
-    module of learned positions, a layer of its own; ``plain_head`` says that logits are the head's matrix times the hidden states
-    and nothing else. ``limits`` are what the family declares (``mt_core.Component.limits``).
+    ``names`` are keys of ``config.json`` by ours, of numbers that the type has; ``defaults`` what counts where a key is left out.
+    ``positions`` is the module of learned positions, a layer of its own; ``plain_head`` says that logits are the head's matrix times the
+    hidden states and nothing else. ``own_attention`` says that attention is the type's own, with a mask of its own; ``tuple_size`` is
+    the length of the tuple that a block returns, 0 where that is hidden states alone. ``scales_ids`` says that the model does something
+    to embedded tokens only where it is given their ids, ``by_token`` that its blocks go on from a state with one token at a time.
+    ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``limits`` are what the family declares
+    (``mt_core.Component.limits``).
     """
 
     name: str
@@ -35,12 +39,22 @@ class ModelType:
     head: str
     plain_head: bool
     positions: str | None = None
+    own_attention: bool = False
+    tuple_size: int = 0
+    scales_ids: bool = False
+    by_token: bool = False
+    rotary_by_length: bool = False
     limits: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def knows_documents(self) -> bool:
+        """Return whether a token is not reached by what stands before its document, padding included."""
+        return "packing" not in self.limits
 
     def value(self, content: Mapping[str, Any], name: str) -> Any:
         """Return the number that a ``config.json`` gives for one of ``names``, under the type's own key or the usual one."""
-        for key in (self.names[name], USUAL[name]):
-            if content.get(key) is not None:
+        for key in (self.names.get(name), USUAL[name]):
+            if key is not None and content.get(key) is not None:
                 return content[key]
         return self.defaults[name]
 

@@ -6,8 +6,10 @@ files mean. ``values`` reads JSON only.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,8 @@ from .config import HuggingFaceConfig, fault_of
 from .environment import forbid_fetched_kernels
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 
 def values(path: Path) -> Mapping[str, Any]:
@@ -28,46 +31,63 @@ def values(path: Path) -> Mapping[str, Any]:
     if fault := fault_of(content):
         raise WeightsError(f"{file}: {fault}")
     check_folder(path)
-    return {"config": content}
+    return {"config": _with_named_infinity(content)}
+
+
+def _with_named_infinity(value: Any) -> Any:
+    """The same with numbers that JSON does not have as transformers 5 writes them; before, it wrote a bare ``Infinity``."""
+    if isinstance(value, dict):
+        return {key: _with_named_infinity(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_named_infinity(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"__float__": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+    return value
 
 
 def tensors(path: Path, config: HuggingFaceConfig) -> Loaders:
-    """One loader a parameter, under the names of the model. Raises ``WeightsError`` for two tensors of one parameter."""
-    import torch
+    """One loader a parameter, under the names of the model. Raises ``WeightsError`` for tensors that are there twice or in part."""
+    model = _on_meta(config)
+    from .conversion import Conversions
 
-    forbid_fetched_kernels()
-    from .build import build_language_model
-
-    with torch.device("meta"):
-        model = build_language_model(config)
-    found = open_folder(path)
-    named = _model_names(model, found)
-    own = dict(model.named_parameters(remove_duplicate=False))
+    found = Conversions(model).read(open_folder(path), path)
+    saved = model.state_dict()
     ignored = [re.compile(each) for each in getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()]
     ignored += [re.compile(re.escape(name) + "$") for name, _ in model.named_buffers()]
-    loaders: Loaders = {}
-    for theirs, ours in named.items():
-        if ours not in own and any(each.search(ours) or each.search(theirs) for each in ignored):
-            continue  # tables of positions and masks that old versions saved
-        if ours in loaders:
-            raise WeightsError(f"{path} has two tensors for {ours}, one of them {theirs}; fetch the files again")
-        loaders[ours] = found[theirs]
+    loaders: Loaders = {
+        name: partial(_reshaped, load, (1,)) if name in saved and not saved[name].shape else load
+        for name, load in found.items()
+        if name in saved or not any(each.search(name) for each in ignored)  # tables that old versions saved
+    }
     embedding, head = f"{config.kind.embed}.weight", f"{config.kind.head}.weight"
-    if own[embedding] is own[head]:
+    if model.get_parameter(embedding) is model.get_parameter(head):
         return without_tied_head(loaders, path, embedding=embedding, head=head)
     return loaders
 
 
-def _model_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
-    """Names in files → those of the model: renamings of the type, of old files, and the prefix that a bare decoder lacks."""
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightRenaming, rename_source_key
+def written(config: HuggingFaceConfig, loaders: Loaders) -> Loaders:
+    """The tensors of the model as published files have them: experts one by one, under the names of the type."""
+    model = _on_meta(config)
+    from .conversion import Conversions
 
-    known = model.state_dict()
-    transforms = get_model_conversion_mapping(model, add_legacy=True)
-    renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
-    prefix = model.base_model_prefix
-    return {name: rename_source_key(name, renamings, [], prefix, known)[0] for name in names}
+    saved = model.state_dict()
+    shaped = {name: load if saved[name].shape else partial(_reshaped, load, ()) for name, load in loaders.items()}
+    return Conversions(model).written(shaped)
+
+
+def _reshaped(load: Callable[[], Tensor], shape: tuple[int, ...]) -> Tensor:
+    """A single number, which is a vector in the model."""
+    return load().reshape(shape)
+
+
+def _on_meta(config: HuggingFaceConfig) -> PreTrainedModel:
+    import torch
+
+    forbid_fetched_kernels()
+    from .build import build_plain
+
+    with torch.device("meta"):
+        return build_plain(config)
 
 
 def exported(config: HuggingFaceConfig) -> Mapping[str, Any]:

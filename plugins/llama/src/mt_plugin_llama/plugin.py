@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mt_core import ZERO, Component, ModelFamily, hookimpl
 
 from .config import LlamaConfig
-from .huggingface import HUGGINGFACE
+from .huggingface import HUGGINGFACE, LLAMA
 from .meta import META
 from .tokenizer import Llama3TokenizerConfig, build_llama3_tokenizer
 from .variants import VARIANT_DEFAULTS, VARIANTS
@@ -27,7 +27,7 @@ def mt_model_configs() -> list[ModelFamily]:
             variants=VARIANTS,
             variant_defaults=VARIANT_DEFAULTS,
             default_variant="tiny",
-            architectures=("LlamaForCausalLM",),
+            architectures=(LLAMA.name,),
             formats=(HUGGINGFACE, META),
             summary="Llama 1, 2 and 3.x",
             source=_SOURCE,

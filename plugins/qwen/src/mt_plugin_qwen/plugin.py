@@ -25,7 +25,7 @@ def mt_model_configs() -> list[ModelFamily]:
             variants=VARIANTS,
             variant_defaults=VARIANT_DEFAULTS,
             default_variant="3-tiny",
-            architectures=tuple(ARCHITECTURES.values()),
+            architectures=tuple(each.name for each in ARCHITECTURES),
             formats=(HUGGINGFACE,),
             summary="Qwen 2.5 and 3, dense",
             source=SOURCE,

@@ -37,8 +37,10 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     model = build_on_meta(source.parts)
     with on_meta():
         adapter = inject(source.parts, model, checkpoint=source.checkpoint)
-    names = {name for name, _ in model.named_parameters()}
+    kept = set(model.kept_names())
+    names = {name for name, _ in model.named_parameters()} - kept
     saved = set(adapter.saved_state(model)) | trained_names(source.parts.config.train, model, adapter)
+    saved |= kept if model.steps else set()
     if saved >= names:
         raise UsageError(
             f"{source.path} trained all of its model, which is no adapter; mt-convert {source.path} FOLDER writes it"

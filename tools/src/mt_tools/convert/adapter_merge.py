@@ -22,7 +22,7 @@ from mt_core.plugins.host import PluginHost
 from mt_core.weights import Loaders
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import write_folder
-from mt_tools.convert.source import Say, Source, build_on_meta, open_source, tensors_of
+from mt_tools.convert.source import Say, Source, SourceTensors, build_on_meta, open_source, tensors_of
 from mt_tools.convert.writing import stage_folder
 from mt_train.adapters.several import SeveralAdapters
 from mt_train.assemble.base_files import base_files
@@ -65,9 +65,9 @@ def merge(
         sources = [(_dense_source(source, host), share) for source, share in sources]
         first, model = sources[0][0], _model_with_adapters(sources, say)
     with stage_folder(out) as stage:
-        loaders, shapes = _merge(first, model, say)
-        write_folder(first, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
-        del model, loaders
+        tensors = _merge(first, model, say)
+        write_folder(first, stage, tensors, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
+        del model, tensors
         gc.collect()
         objective = first.parts.config.objective.as_raw() if scores else None
         written = open_source(str(stage), host, first.parts.offers["model"].qualified_name, objective=objective)
@@ -149,9 +149,10 @@ def _dense_source(source: Source, host: PluginHost) -> Source:
     return replace(source, parts=Parts.of(resolve(raw, host)))
 
 
-def _merge(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
+def _merge(source: Source, model: TrainModel, say: Say) -> SourceTensors:
     """One loader a parameter of the model: what it was, or where there is an adapter, what both are together."""
-    found, shapes = tensors_of(source, say, adapted=True)
+    tensors = tensors_of(source, say, adapted=True)
+    found = tensors.loaders
     loaders = dict(found)
     for name, layer in adapted_layers(model):
         for each, value in (("weight", layer.merged_weight), ("bias", layer.merged_bias)):
@@ -163,7 +164,7 @@ def _merge(source: Source, model: TrainModel, say: Say) -> tuple[Loaders, dict[s
                     f"the adapter gives {name} a {each}, for which the family {source.parts.config.model.name} has no place"
                     " in its folders; export the adapter as it is, without --merge"
                 )
-    return loaders, shapes
+    return replace(tensors, loaders=loaders)
 
 
 @torch.no_grad()

@@ -12,7 +12,8 @@ from mt_core.nn.objective import split_objective_name
 from mt_core.weights import CONFIG, Loaders, read_json
 from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
-from mt_tools.convert.source import Say, Source, tensors_of
+from mt_tools.convert.file_tensors import FileTensors
+from mt_tools.convert.source import Say, Source, SourceTensors, tensors_of
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
 from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_beside, write_json, write_tensors
 from mt_train.assemble.objective_files import objective_files
@@ -37,15 +38,14 @@ _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 def convert(source: Source, out: Path, *, dtype: str | None = None, shard_bytes: int = SHARD_BYTES, say: Say) -> None:
     """Write the folder, whole or not at all. Raises ``WeightsError`` as ``stage_folder`` and ``write_tensors`` do."""
     with stage_folder(out) as stage:
-        loaders, shapes = tensors_of(source, say)
-        write_folder(source, stage, loaders, shapes, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
+        tensors = tensors_of(source, say)
+        write_folder(source, stage, tensors, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
 
 
 def write_folder(
     source: Source,
     stage: Path,
-    loaders: Loaders,
-    shapes: Mapping[str, tuple[int, ...]],
+    tensors: SourceTensors,
     *,
     dtype: str | None,
     shard_bytes: int,
@@ -53,13 +53,18 @@ def write_folder(
     say: Say,
 ) -> None:
     """Write these tensors, and all that stands beside them. What an objective trained beside the language head has files of its own."""
-    beside: Mapping[str, Loaders] = {}
+    own, beside = split_objective(tensors.loaders)
+    more: Loaders = {}
+    shapes: Mapping[str, tuple[int, ...]] = {}
     if source.parts.objective_component.head == "own":
-        loaders, shapes = classifier_names(loaders), classifier_names(shapes)
-    else:
-        loaders, beside = split_objective(loaders)
-        shapes = {name: shapes[name] for name in loaders}
-    word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes)
+        named, beside, shapes = classifier_names(tensors.loaders), {}, classifier_names(tensors.shapes)
+        own = {name: load for name, load in named.items() if name in tensors.loaders}
+        more = {name: load for name, load in named.items() if name not in own}
+    files = FileTensors(source, own, tensors)
+    shapes = files.shapes | {name: shapes[name] for name in more}
+    loaders, kept = {**files.loaders, **more}, files.unconverted
+    word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes, unconverted=kept)
+    files.check_complete()
     write_beside(stage, beside)
     ids, ends = _tokenizer_files(source, stage, say)
     _write_config(source, stage, ids, ends, word)

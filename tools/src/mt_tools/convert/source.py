@@ -95,8 +95,17 @@ def _writer(parts: Parts) -> WeightsFormat:
     return writer
 
 
-def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Loaders, dict[str, tuple[int, ...]]]:
-    """One loader a parameter, in the model's order, and their shapes; with ``adapted`` those of the model under an adapter.
+@dataclass(frozen=True)
+class SourceTensors:
+    """One loader a parameter of a model, in its order, their shapes, and the names of those that it has ``kept``, whose precision stays."""
+
+    loaders: Loaders
+    shapes: Mapping[str, tuple[int, ...]]
+    kept: frozenset[str]
+
+
+def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTensors:
+    """The tensors of a source; with ``adapted`` those of the model under an adapter.
 
     Raises ``WeightsError`` for names that do not fit, and ``UsageError`` for a run whose adapter has parameters of its own.
     """
@@ -105,6 +114,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Load
 
     model = build_on_meta(source.parts)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    kept = frozenset(model.kept_names())
     if source.checkpoint is not None and not adapted:
         inject(source.parts, model, checkpoint=source.checkpoint)
         if any(name not in shapes for name, _ in model.named_parameters()):
@@ -113,7 +123,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> tuple[Load
                 f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
             )
     found = weights_of(source.parts, list(shapes), say, source.checkpoint, adapted=adapted)
-    return {name: found[name] for name in shapes}, shapes
+    return SourceTensors({name: found[name] for name in shapes}, shapes, kept)
 
 
 def build_on_meta(parts: Parts) -> TrainModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,16 +107,19 @@ def write_tensors(
     dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    unconverted: Container[str] = (),
 ) -> str:
     """Write safetensors, with an index where one file is not enough; returns torch's word for the dtype of most bytes.
 
-    ``dtype`` (fp32, bf16, fp16) is that of all floating-point tensors; ``None`` keeps each one's own. A tensor is loaded
-    twice, once for its shape and dtype; where that maps a file, no more than a piece of it is ever in memory of our own.
+    ``dtype`` (fp32, bf16, fp16) is that of all floating-point tensors; ``None``, and for some ``unconverted``, keeps each one's
+    own. ``shapes`` are what some of them must have. A tensor is loaded twice, once for its shape and dtype; where that maps a
+    file, no more than a piece of it is ever in memory of our own.
     Raises ``WeightsError`` for tensors of another shape than ``shapes`` says, and for a value too large for ``dtype``.
     """
-    entries = [_entry(name, loaders[name], dtype) for name in sorted(loaders, key=_in_order)]
-    if wrong := [each for each in entries if shapes is not None and each.shape != shapes.get(each.name)]:
-        listed = [f"{each.name} is {each.shape} and the config says {(shapes or {}).get(each.name)}" for each in wrong]
+    names, shapes = sorted(loaders, key=_in_order), shapes or {}
+    entries = [_entry(name, loaders[name], None if name in unconverted else dtype) for name in names]
+    if wrong := [each for each in entries if each.shape != shapes.get(each.name, each.shape)]:
+        listed = [f"{each.name} is {each.shape} and the config says {shapes[each.name]}" for each in wrong]
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(listed))
     shards = list(_shards(entries, shard_bytes))
     files = [WHOLE[0]]

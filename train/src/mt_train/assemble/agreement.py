@@ -81,7 +81,8 @@ def verify_together(checkpoint: Path, process: Process) -> dict[str, Any]:
 
 def refuse_other_start(parts: Parts, checkpoint: Path | None, process: Process) -> None:
     """Raise ``UsageError`` on every rank unless all have one config, checkpoint and set of versions."""
-    _refuse(_start(parts, checkpoint), process, "Start every node with the same command, files and packages.")
+    if process.world > 1:  # the hash of all code takes longer than a small run's first step
+        _refuse(_start(parts, checkpoint), process, "Start every node with the same command, files and packages.")
 
 
 def refuse_other_rows(data: RunData, process: Process) -> None:
@@ -92,8 +93,6 @@ def refuse_other_rows(data: RunData, process: Process) -> None:
 
 
 def _refuse(here: Mapping[str, Any], process: Process, fix: str) -> None:
-    if process.world == 1:
-        return
     first = json.loads(share_text(json.dumps(here, default=str)))
     now = json.loads(json.dumps(here, default=str))
     differences = [key for key in sorted(first.keys() | now.keys()) if not _is_same(first.get(key), now.get(key))]

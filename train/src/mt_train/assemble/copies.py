@@ -17,7 +17,7 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.load import build_empty, load_model
 from mt_train.assemble.parts import Parts
-from mt_train.engine.build import DTYPES
+from mt_train.engine.build import DTYPES, keep_precision
 from mt_train.engine.engine import Engine
 from mt_train.engine.memory_probe import available_memory
 from mt_train.engine.processes import agree
@@ -84,7 +84,9 @@ class Copies:
 
     def _finish(self, model: TrainModel) -> TrainModel:
         model.attention = SdpaAttention(self._parts.config.train.attention)
-        return model.to(DTYPES[self._engine.plan.dtype]).eval().requires_grad_(False)
+        with keep_precision(model, self._engine.plan):
+            model.to(DTYPES[self._engine.plan.dtype])
+        return model.eval().requires_grad_(False)
 
     @torch.no_grad()
     def _fill(self, model: TrainModel) -> None:

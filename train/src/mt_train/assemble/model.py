@@ -124,13 +124,16 @@ def _apply_claims(
 def trained_names(
     train: TrainConfig, model: TrainModel, adapter: Adapter, *, head: Literal["language", "own"] = "language"
 ) -> set[str]:
-    """The adapter's parameters, those of the objective, and what ``train.enable`` and ``train.disable`` say of others.
+    """The adapter's parameters, those of the objective, and what ``train.enable`` and ``train.disable`` say of others; what the model
+    has ``kept`` is not among them.
 
-    An objective with its ``own`` head does not train the language head. Raises ``UsageError`` for a pattern that matches nothing, and
-    where nothing is left.
+    An objective with its ``own`` head does not train the language head. Raises ``UsageError`` for a pattern that matches nothing, or
+    what is kept and nothing else, and where nothing is left.
     """
     names = [name for name, _ in model.named_parameters()]
     require_matches("train.enable", train.enable, names)
+    for pattern in train.enable:
+        model.refuse_kept("train.enable", pattern, [name for name in names if matching_pattern(name, [pattern])])
     require_matches("train.disable", train.disable, names)
     offered = set(adapter.trainable_parameters(model)) | {
         name for name in names if matching_pattern(name, train.enable)
@@ -141,7 +144,12 @@ def trained_names(
         unused = {id(each) for each in model.head.parameters()}
         unused -= {id(each) for layer in model.layers()[:-1] for each in layer.module.parameters()}  # a tied embedding
         offered -= {name for name, each in model.named_parameters() if id(each) in unused} - of_objective
+    offered -= set(model.kept_names())
     trained = {name for name in offered if not matching_pattern(name, train.disable)}
     if not trained:
+        if not offered:
+            raise UsageError(
+                f"all that the adapter would train is kept as it is by {type(model).__name__}; take another one"
+            )
         raise UsageError(f"train.disable={list(train.disable)} leaves no parameter to train; disable fewer")
     return trained

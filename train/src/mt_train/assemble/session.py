@@ -40,7 +40,7 @@ from mt_train.assemble.window_reference import stepper_of
 from mt_train.checkpoint.folder import COMPLETED
 from mt_train.checkpoint.manifest import MANIFEST
 from mt_train.data.loader import Window
-from mt_train.engine.access import AdapterSteps
+from mt_train.engine.access import EngineSteps
 from mt_train.engine.engine import Engine
 from mt_train.engine.live_weights import LiveWeights
 from mt_train.engine.processes import agree
@@ -185,7 +185,7 @@ class Session:
                 control |= self.events.send("on_log", record.step, record=record)
             return control | self.events.send("on_step_end", record.step, record=record)
 
-        adapter, evaluation = AdapterSteps(self.engine, self.total_steps), self._evaluation()
+        adapter, evaluation = EngineSteps(self.engine, self.total_steps), self._evaluation()
 
         def on_before_update(now: Progress) -> None:
             adapter.after_backward(now.step + 1)

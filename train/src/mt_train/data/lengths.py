@@ -8,10 +8,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mt_core.errors import DataError
 from mt_core.rows import Rejected, Sample
 from mt_train.config.sections import Truncation
+
+T = TypeVar("T")
 
 NOTHING_LEFT = "data.truncation leaves nothing trained but the stop token"
 
@@ -117,7 +120,14 @@ def _stop(sample: Sample, last: int, lengths: Lengths) -> int:
 
 def pick(sample: Sample, places: Sequence[int], documents: Sequence[int] = ()) -> Sample:
     """The sample with these places alone; ``documents`` are the lengths that its own have then."""
-    weights = None if sample.weights is None else [sample.weights[place] for place in places]
-    ids, trained = [sample.ids[place] for place in places], [sample.trained[place] for place in places]
-    values = {name: [each[place] for place in places] for name, each in sample.token_values.items()}
-    return Sample(ids, trained, sample.row_id, weights, documents, sample.document_values, values)
+
+    def take(values: Sequence[T]) -> list[T]:
+        if isinstance(places, range):  # a piece of a long text
+            return list(values[places.start : places.stop])
+        return [values[place] for place in places]
+
+    weights = None if sample.weights is None else take(sample.weights)
+    values = {name: take(each) for name, each in sample.token_values.items()}
+    return Sample(
+        take(sample.ids), take(sample.trained), sample.row_id, weights, documents, sample.document_values, values
+    )

@@ -31,6 +31,7 @@ class Access:
         self.step, self.total_steps, self.rate = step, total_steps, rate
         # each name of a shared parameter: the first one may be that of another stage's layer
         self._parameters = dict(engine.module.model.named_parameters(remove_duplicate=False))
+        self._step_sums: dict[str, Tensor] | None = None
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """The model's modules whose parameters are here."""
@@ -62,6 +63,15 @@ class Access:
         if dist.get_world_size(self._engine.sharing) > 1:
             dist.all_reduce(mean, group=self._engine.sharing)
         return mean
+
+    def step_sum(self, name: str) -> Tensor:
+        """See ``AdapterContext``."""
+        if self._step_sums is None:
+            self._step_sums = self._engine.block_figures.step_sums(self._engine.sharing)
+        if name not in self._step_sums:
+            known = ", ".join(self._step_sums) or "none"
+            raise ComponentError(f"no block gathered {name!r} in this step; there are: {known} (BlockContext.gather)")
+        return self._step_sums[name]
 
     @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:
@@ -167,8 +177,8 @@ def _write_state(parameter: nn.Parameter, value: Tensor, part: str) -> None:
     safe_set_full_optimizer_state(parameter, value, part)
 
 
-class AdapterSteps:
-    """Calls the adapter of an engine around its updates, where it wants to be called."""
+class EngineSteps:
+    """Calls the adapter and the model of an engine around its updates, where they want to be called."""
 
     def __init__(self, engine: Engine, total_steps: int) -> None:
         self._engine, self._total_steps = engine, total_steps
@@ -179,9 +189,16 @@ class AdapterSteps:
             self._engine.adapter.after_backward(self._access(step))
 
     def after_step(self, step: int) -> None:
-        """Call the adapter after the update, where it was applied."""
+        """Call the adapter after the update, where it was applied, and then the model."""
+        model = self._engine.module.model
+        if not (self._engine.adapter.steps or model.steps):
+            return
+        access = self._access(step)
         if self._engine.adapter.steps:
-            self._engine.adapter.after_step(self._access(step))
+            self._engine.adapter.after_step(access)
+        if model.steps:
+            with torch.no_grad():
+                model.after_step(access)
 
     def _access(self, step: int) -> Access:
         return Access(self._engine, step=step, total_steps=self._total_steps, rate=self._engine.current_rate)

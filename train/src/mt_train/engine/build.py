@@ -39,6 +39,7 @@ def build_model(
         wanted = DTYPES[plan.dtype]
         found = {parameter.dtype for parameter in model.parameters()}
         assert found == {wanted}, f"zero.Init built {found}, not {wanted}: its dtype rule has changed"
+        widen_kept(model)
         return model
     with process.device:
         return make()
@@ -139,6 +140,35 @@ def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) ->
 
     with deepspeed.zero.GatheredParameters(partitioned, modifier_rank=0 if write else None):
         yield
+
+
+@contextlib.contextmanager
+def keep_precision(model: TrainModel, plan: Plan) -> Iterator[None]:
+    """Inside, DeepSpeed casts all parameters to the run's precision, and insists on it; afterwards those that the model has ``kept`` are in
+    fp32 again, bit for bit, partitioned ones too. They were filled in fp32, as ``widen_kept`` has left them."""
+    tensors = [] if plan.dtype == "fp32" else list(_kept_tensors(model))
+    values = [each.data for each in tensors]
+    for each in tensors:
+        each.data = each.data.to(DTYPES[plan.dtype])
+    yield
+    for each, value in zip(tensors, values, strict=True):
+        each.data = value.to(each.device)
+
+
+def widen_kept(model: TrainModel) -> None:
+    """Give ``kept`` parameters fp32, which ``zero.Init`` has built in the run's precision. They have no values yet."""
+    for each in _kept_tensors(model):
+        each.data = each.data.float()
+
+
+def _kept_tensors(model: TrainModel) -> Iterator[Tensor]:
+    """The parameters on this rank that the model has ``kept``, and the slices of partitioned ones."""
+    kept = set(model.kept_names())
+    for name, parameter in model.named_parameters():
+        if name in kept and not parameter.is_meta and parameter.is_floating_point():
+            yield parameter
+            if is_partitioned(parameter):
+                yield parameter.ds_tensor  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

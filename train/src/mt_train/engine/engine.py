@@ -25,7 +25,8 @@ from mt_core.nn import Batch, KVCache
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.averaging import Averaging, use_averaged_weights
-from mt_train.engine.build import gather_parameters
+from mt_train.engine.block_figures import BlockFigures
+from mt_train.engine.build import gather_parameters, keep_precision
 from mt_train.engine.coupling import couple, share_documents
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
@@ -85,6 +86,7 @@ class Engine:
         self.plan = plan
         self.process = process
         self.module = module
+        self.block_figures = BlockFigures(module.model.sums)
         self.adapter = adapter or Adapter()
         transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -100,7 +102,7 @@ class Engine:
         self.groups = group_sizes(used)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
-        with redirect_prints():
+        with redirect_prints(), keep_precision(module.model, plan):
             self._engine, self.optimizer, _, _ = deepspeed.initialize(
                 model=module, optimizer=optimizer, config=settings, dist_init_required=False
             )
@@ -146,6 +148,14 @@ class Engine:
         """
         size = self._size(window)
         window, scales = list(self._couple(window)), self._scales(size)
+        with self.block_figures.sums.collecting():
+            sums = self._accumulate(window, scales)
+        before_update()
+        wish = torch.full((1,), float(stop()), device=sums.device)
+        return self._update(all_reduce(torch.cat([sums, self._block_pairs(sums), wish])), size)
+
+    def _accumulate(self, window: Sequence[Batch], scales: Sequence[float]) -> Tensor:
+        """Run all micro-batches forward and backward, and return the sums of their outputs."""
         sums: Tensor | None = None
         for index, batch in enumerate(window):
             last = index == len(window) - 1
@@ -157,9 +167,12 @@ class Engine:
             if not last:
                 self._engine.step()
         assert sums is not None, "an optimizer step needs at least one micro-batch on every rank"
-        before_update()
-        wish = torch.full((1,), float(stop()), device=sums.device)
-        return self._update(all_reduce(torch.cat([sums, wish])), size)
+        return sums
+
+    def _block_pairs(self, sums: Tensor) -> Tensor:
+        """Sum and count of what blocks report, behind those of the objective."""
+        terms, metrics = self._reported()
+        return self.block_figures.pairs(sums, (*terms, *metrics))
 
     def _couple(self, batches: Iterable[Batch]) -> Iterable[Batch]:
         """Give documents what follows from all of these on all ranks, where the objective has such values. Collective."""
@@ -225,8 +238,8 @@ class Engine:
         return self._result(values, size, applied=True)
 
     def _result(self, values: list[float], size: StepSize, *, applied: bool) -> StepResult:
-        """``values``: loss sum, token count, the pairs of terms and metrics, the wishes to stop, and the norm."""
-        further, figures = self._figures(values[2:-2])
+        """``values``: loss sum, token count, the pairs of terms, metrics and blocks' figures, the wishes to stop, and the norm."""
+        further, figures = self._figures(values[2:-2], self.block_figures.names or ())
         return StepResult(
             loss=mean_of(values[0], size.weight) + further,
             grad_norm=values[-1],
@@ -236,10 +249,11 @@ class Engine:
             stop=values[-2] > 0,
         )
 
-    def _figures(self, pairs: Sequence[float]) -> tuple[float, dict[str, float]]:
+    def _figures(self, pairs: Sequence[float], of_blocks: Sequence[str] = ()) -> tuple[float, dict[str, float]]:
         """Return what further terms add to the loss, and the means of all pairs by name, these terms included."""
         terms, metrics = self._reported()
-        means = {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate((*terms, *metrics))}
+        names = (*terms, *metrics, *of_blocks)
+        means = {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate(names)}
         return sum(means[name] for name in terms), means
 
     def _reported(self) -> tuple[Sequence[str], Sequence[str]]:
@@ -315,10 +329,12 @@ class Engine:
         return self.module.model.named_parameters()
 
     def names_to_save(self) -> set[str]:
-        """Return the names that a trained-only checkpoint needs: trained weights, and what else the adapter cannot make again."""
+        """Return the names that a trained-only checkpoint needs: trained weights, those that the model changes in ``after_step``, and
+        what else the adapter cannot make again."""
         model = self.module.model
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-        return trained | set(self.adapter.saved_state(model))
+        changed = model.kept_names() if model.steps else ()
+        return trained.union(changed, self.adapter.saved_state(model))
 
     def whole_weights(
         self, *, only: Container[str] | None = None, averaged: bool = True

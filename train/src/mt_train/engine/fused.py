@@ -43,11 +43,12 @@ class FusedEngine(Engine):
         size, batch = self._size(window), window[0].to(self.process.device)
         squares: list[Tensor] = []
         device = self.process.device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), self.block_figures.sums.collecting():
             sums = self._pass(batch, size, lambda each: squares.append(_squared_norm(each)))
         norm = torch.stack(squares).sum().sqrt()
         wish = torch.full((1,), float(stop()), device=device)
-        values = torch.cat([all_reduce(torch.cat([sums, wish])), norm.float().reshape(1)]).tolist()
+        sums = all_reduce(torch.cat([sums, self._block_pairs(sums), wish]))
+        values = torch.cat([sums, norm.float().reshape(1)]).tolist()
         if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
             return self._result(values, size, applied=False)
         before_update()

@@ -66,8 +66,9 @@ class PipelineEngine(Engine):
                 group["params"][0].ds_pipe_replicated = False
                 module.register_parameter(UNUSED, group["params"][0])
         super().__init__(deepspeed, module, optimizer, plan=plan, process=process, settings=settings, adapter=adapter)
-        for _, parameter in stage.model.named_parameters():
-            if parameter.is_meta and parameter.is_floating_point():  # as DeepSpeed did with the real ones
+        kept = set(stage.model.kept_names())
+        for name, parameter in stage.model.named_parameters():
+            if parameter.is_meta and parameter.is_floating_point() and name not in kept:  # as with the real ones
                 parameter.data = parameter.data.to(DTYPES[plan.dtype])
         self._before_update: Callable[[], object] = lambda: None
         self._hook_into_the_step()
@@ -117,8 +118,9 @@ class PipelineEngine(Engine):
         size, self._before_update = self._size(window), before_update
         window, gas = list(self._couple(window)), self._engine.gradient_accumulation_steps()
         self._engine.micro_batches = len(window)  # the last window of an epoch may be shorter
-        self._engine.train_batch(self.module.feed.fill(window, [gas * each for each in self._scales(size)]))
-        sums = self._sums(torch.tensor([float(stop())], device=self.process.device))
+        with self.block_figures.sums.collecting():
+            self._engine.train_batch(self.module.feed.fill(window, [gas * each for each in self._scales(size)]))
+        sums = self._sums(torch.tensor([float(stop())], device=self.process.device), blocks=True)
         norm = torch.as_tensor(self._norm(), dtype=torch.float64, device=sums.device)
         values = torch.cat([sums, norm.reshape(1)]).tolist()
         applied = bool(self._engine.was_step_applied())
@@ -130,8 +132,9 @@ class PipelineEngine(Engine):
         """The ranks of one stage have all rows between them."""
         return super()._size(window, counted=counted and self.stage.is_last)
 
-    def _sums(self, wish: Tensor) -> Tensor:
-        """Sums of the last stage's ranks and of all ranks' wishes, on every rank."""
+    def _sums(self, wish: Tensor, *, blocks: bool = False) -> Tensor:
+        """Sums of the last stage's ranks, of what all ``blocks`` report where that is asked for, and of all ranks' wishes, on every
+        rank."""
         sums = self.module.feed.sums
         head = self.module.loss_head
         if self._names is None:
@@ -142,7 +145,8 @@ class PipelineEngine(Engine):
         else:
             names = head.term_names, head.metric_names
             assert names == self._names, f"the objective's metrics were {self._names}, and are {names}: keep them"
-        return all_reduce(torch.cat([sums, wish.double()]))
+        figures = self._block_pairs(sums) if blocks else sums[:0]
+        return all_reduce(torch.cat([sums, figures, wish.double()]))
 
     def _reported(self) -> tuple[Sequence[str], Sequence[str]]:
         assert self._names is not None, "the sums of a forward have been shared"

@@ -53,8 +53,14 @@ class UlyssesAttention:
         context: BlockContext,
         **options: Unpack[AttentionOptions],
     ) -> Tensor:
-        """T/S tokens of all heads in, and out again; ``context.document_ids_BT`` are those of the whole rows."""
+        """T/S tokens of all heads in, and out again; ``context.document_ids_BT`` are those of the whole rows.
+
+        Sinks go with their heads: each rank has the gradient of its own, over whole rows, and zero for the others.
+        """
         from deepspeed.sequence.layer import DistributedAttention
+
+        if (sinks_N := options.get("sinks_N")) is not None:
+            options["sinks_N"] = sinks_N.chunk(self._size)[dist.get_rank(self._group)]
 
         def core(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **named: Any) -> Tensor:
             return self.whole(q, k, v, context, **options)

@@ -16,9 +16,8 @@ import torch
 import torch.distributed as dist
 from deepspeed.pipe import PipelineModule
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from mt_core.nn import Batch, BlockContext, TrainModel
+from mt_core.nn import Batch, BlockContext, TrainModel, run_recomputed
 from mt_train.engine.stages import Stage
 from mt_train.engine.step import LossHead, weighted_loss
 
@@ -50,6 +49,7 @@ class Feed:
             document_lengths=batch.document_lengths,
             labels_BT=batch.labels,
             lengths_BT=batch.lengths,
+            sums=self.model.sums,
         )
 
     @property
@@ -146,7 +146,8 @@ class Block(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         context = self._feed.context
         if self._feed.model.checkpoint_blocks and self.training and torch.is_grad_enabled():
-            hidden_BTD = checkpoint(self.module, hidden_BTD, context, use_reentrant=False)
+            assert context is not None, "DeepSpeed runs a forward only in a step"
+            hidden_BTD = run_recomputed(self.module, hidden_BTD, context)
         else:
             hidden_BTD = self.module(hidden_BTD, context)
         return hidden_BTD.contiguous()  # what is sent must lie in order

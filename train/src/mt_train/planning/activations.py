@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
 from mt_core.nn import BlockContext, Layer
+from mt_core.nn.blocks import pad_widths
+from mt_core.nn.context import AttentionOptions
 from mt_train.planning.memory import LayerActivations
 
 
@@ -93,8 +95,11 @@ def _context(rows: int, tokens: int) -> BlockContext:
     )
 
 
-def _attention(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, **named: float | None) -> Tensor:
-    return _FlashAttention.apply(q_BTNH, k_BSKH, v_BSKH)  # type: ignore[no-untyped-call, no-any-return]
+def _attention(
+    q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, **options: Unpack[AttentionOptions]
+) -> Tensor:
+    out_BTNH: Tensor = _FlashAttention.apply(*pad_widths(q_BTNH, k_BSKH, v_BSKH))  # type: ignore[no-untyped-call]
+    return out_BTNH[..., : v_BSKH.shape[3]]
 
 
 class _FlashAttention(torch.autograd.Function):

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from mt_core.components import AdapterComponent, ModelFamily, ObjectiveComponent, WeightsFormat
+from mt_core.components import ModelFamily, ObjectiveComponent, WeightsFormat
 from mt_core.config.base import NOTHING
 from mt_core.config.faults import HINTED
 from mt_core.errors import ComponentError, ConfigError, did_you_mean, show_value
 from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.host import Offer, PluginHost
-from mt_core.plugins.metadata import canonicalize
 from mt_train.config.commandline import merge
 from mt_train.config.names import expand
 from mt_train.config.plain import check_plain
@@ -27,6 +26,7 @@ from mt_train.config.sections import LEVEL_VARIABLE, Level
 from mt_train.kinds import KEYS
 from mt_train.plugins.adapter_slot import fill_adapter, find_merged, take_saved_options
 from mt_train.plugins.composition import Part, Uses
+from mt_train.plugins.cross_checks import check_together, chosen_components
 from mt_train.plugins.draft import Draft, Origins
 from mt_train.plugins.model_slot import (
     fill_model,
@@ -88,10 +88,10 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     _find_parts(draft)
     _fill_sections(draft)
     if not draft.faults:
-        _cross_checks(draft)
+        check_together(draft)
     if draft.faults:
         raise ConfigError(draft.faults)
-    chosen = {place: reference for _, place, reference in _chosen(draft)}
+    chosen = {place: reference for _, place, reference in chosen_components(draft)}
     further = {key: draft.values.pop(key, None) for key in _further_keys(host)}
     config = RunConfig(**draft.values, extensions={key: value for key, value in further.items() if value})
     return Resolved(
@@ -220,7 +220,7 @@ def _fill_slots(draft: Draft) -> None:
 
 def _find_parts(draft: Draft) -> None:
     """Find what each chosen component is made of, and then what it takes of the run, which may be made of something too."""
-    chosen = list(_chosen(draft))
+    chosen = list(chosen_components(draft))
     for kind, place, reference in chosen:
         draft.parts[place] = parts_of(draft, draft.offers[place], reference.options, _key_of(kind, place))
     for kind, place, _ in chosen:
@@ -229,16 +229,6 @@ def _find_parts(draft: Draft) -> None:
     for key in _further_keys(draft.host):
         if draft.values.get(key) and key not in draft.used and key not in KEYS:
             _refuse_unused(draft, key)
-
-
-def _chosen(draft: Draft) -> Iterator[tuple[Kind, str, SlotRef]]:
-    """Kind, place among the offers, and choice of each component that the run names; the model is data."""
-    for kind in draft.host.kinds.values():
-        value = draft.values.get(kind.key)
-        if kind.slot == "one" and kind.name != "model" and value is not None:
-            yield kind, kind.name, value
-        elif kind.slot == "many":
-            yield from ((kind, f"{kind.name}:{each.name}", each) for each in value or ())
 
 
 def _key_of(kind: Kind, place: str) -> str:
@@ -347,72 +337,3 @@ def _level_of_the_environment(draft: Draft) -> dict[str, str]:
         return {}
     draft.origins["log.console_level"] = LEVEL_VARIABLE
     return {"console_level": level}
-
-
-def _cross_checks(draft: Draft) -> None:
-    """Find the faults that no single config can know."""
-    train, model = draft.values["train"], draft.values["model"].options
-    data = draft.values["data"]
-    if train.sequence_len > model.max_seq_len:
-        draft.fault(
-            "train.sequence-len",
-            f"{train.sequence_len} tokens exceed the model's max_seq_len of {model.max_seq_len}.",
-            f"Set --train.sequence-len {model.max_seq_len} or less.",
-        )
-    if data.max_len > train.sequence_len:
-        draft.fault(
-            "data.max-len",
-            f"{data.max_len} tokens exceed a row of train.sequence_len={train.sequence_len}.",
-            f"Set --data.max-len {train.sequence_len} or less.",
-        )
-    dataset = draft.values["dataset"]
-    if isinstance(data.eval, str) and "path" not in type(dataset.options).model_fields:
-        draft.fault(
-            "data.eval",
-            f"{data.eval!r} is a path, and dataset {dataset.name} has no option path that it could stand for.",
-            "Set --data.eval to a share below 1, a number of rows or none.",
-        )
-    chosen = {
-        f"{canonicalize(offer.kind)}:{canonicalize(name)}"
-        for offer in draft.offers.values()
-        for name in (offer.component.name, offer.qualified_name)
-    }
-    for offer in draft.offers.values():
-        here = f"{offer.kind} {offer.component.name}"
-        for needed in offer.component.requires:
-            if canonicalize(needed) not in chosen:
-                draft.fault(offer.kind, f"{here} requires {needed}, which this run does not have.", f"Choose {needed}.")
-        for enemy in offer.component.conflicts:
-            if canonicalize(enemy) in chosen:
-                draft.fault(
-                    offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
-                )
-    _check_limits(draft)
-    adapter, quantizer = draft.offers["adapter"].component, draft.offers["quantizer"].component
-    if (
-        quantizer.name != CORE_KINDS["quantizer"].default
-        and isinstance(adapter, AdapterComponent)
-        and not adapter.on_quantized
-    ):
-        problem = f"{adapter.name} does not work on a quantized base"
-        draft.fault("adapter", f"{problem}, and the quantizer is {quantizer.name}.", "Choose another adapter, or none.")
-
-
-def _check_limits(draft: Draft) -> None:
-    """Refuse what a chosen component cannot do with its config (``Component.limits``); layouts are the plan's."""
-    adapter, quantizer = draft.offers["adapter"].component.name, draft.offers["quantizer"].component.name
-    used = {
-        "packing": (draft.values["data"].batching == "packing", "data.batching", "padding"),
-        "compile": (draft.values["train"].compile, "train.compile", "false"),
-        "adapters": (adapter != CORE_KINDS["adapter"].default, "adapter", CORE_KINDS["adapter"].default),
-        "quantizer": (quantizer != CORE_KINDS["quantizer"].default, "quantizer", CORE_KINDS["quantizer"].default),
-    }
-    for kind, place, reference in [(CORE_KINDS["model"], "model", draft.values["model"]), *_chosen(draft)]:
-        component = draft.offers[place].component
-        if kind.slot != "one" or component.limits is None:
-            continue
-        for key, reason in component.limits(reference.options).items():
-            is_used, option, instead = used.get(key, (False, "", ""))
-            if is_used:
-                fix = f"Set --{option} {instead}."
-                draft.fault(option, f"{component.name} does not do this here: {reason}.", fix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
 from mt_core.files.writing import replace_file
 from mt_core.protocols import NATS_PER_TOKEN
@@ -30,7 +30,8 @@ def plot_losses(records: Sequence[Mapping[str, Any]], path: Path, *, unit: str =
     if not points:
         return
     steps, losses = [step for step, _ in points], [loss for _, loss in points]
-    figure, axes = _figure()
+    figure, axes = _figure(None)  # the layout of text is most of the time of a picture, and every run draws this one
+    figure.subplots_adjust(left=0.11, right=0.985, bottom=0.11, top=0.97)
     axes.plot(steps, losses, color="#9bb8d9", linewidth=1, label="training, each step")
     axes.plot(steps, smooth(losses), color="#1f4e8c", linewidth=2, label=f"training, moving average ({SMOOTHING:g})")
     if held_out:
@@ -81,10 +82,10 @@ def plot_rates(
     _save(figure, path)
 
 
-def _figure() -> tuple[Any, Any]:
+def _figure(layout: Literal["constrained"] | None = "constrained") -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 5), dpi=120, layout="constrained")
+    figure = Figure(figsize=(9, 5), dpi=120, layout=layout)
     axes = figure.add_subplot()
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

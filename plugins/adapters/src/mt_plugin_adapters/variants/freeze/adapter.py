@@ -23,5 +23,7 @@ class Freeze(Adapter):
                 f"adapter.blocks: {self.config.blocks} is more than the {len(numbers)} blocks of the model"
             )
         require_matches("adapter.also", self.config.also, names)
+        for pattern in self.config.also:
+            model.refuse_kept("adapter.also", pattern, [name for name in names if matching_pattern(name, [pattern])])
         last = sorted(numbers)[len(numbers) - self.config.blocks :]
         return [name for name in names if block_number(name) in last or matching_pattern(name, self.config.also)]

@@ -1,0 +1,63 @@
+"""Sizes of a decoder, for any family that is built of the blocks in ``mt_core.nn.decoder``. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from mt_core.config.base import ModelConfig
+from mt_core.config.rope import RopeScaling
+
+
+class DecoderConfig(ModelConfig):
+    """Counts start with ``n_``; widths are in channels. A family adds its own fields, and gives a field another default by
+    writing it again."""
+
+    dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
+    n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
+    n_heads: int = Field(gt=0, le=65_536, description="query heads")
+    n_kv_heads: int = Field(gt=0, le=65_536, description="key/value heads; n_heads means plain multi-head attention")
+    head_dim: int | None = Field(
+        None, gt=0, le=65_536, description="width of one head (channels); default dim / n_heads"
+    )
+    ffn_dim: int = Field(gt=0, le=16_777_216, description="hidden width of the gated MLP (channels)")
+    norm_eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square in RMSNorm")
+    rope_theta: float = Field(10_000.0, gt=1, description="base of the rotary wavelengths")
+    rope_scaling: RopeScaling = Field(RopeScaling(), description="stretch of the rotary positions")
+    tie_embeddings: bool = Field(False, description="the head's weight is the embedding's")
+
+    @property
+    def head_width(self) -> int:
+        """Channels of one head: ``head_dim``, or ``dim / n_heads``."""
+        return self.head_dim if self.head_dim is not None else self.dim // self.n_heads
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if faults := list(self.faults()):
+            raise ValueError(". Also, ".join(faults))
+        return self
+
+    def faults(self) -> Iterator[str]:
+        """Values that do not fit each other, each with its remedy. A family adds its own to these."""
+        if self.n_heads % self.n_kv_heads:
+            yield (
+                f"n_heads={self.n_heads} is not a multiple of n_kv_heads={self.n_kv_heads}; "
+                f"set n_kv_heads to a divisor, or to {self.n_heads} for plain multi-head attention"
+            )
+        if self.head_dim is None and self.dim % self.n_heads:
+            yield (
+                f"dim={self.dim} is not a multiple of n_heads={self.n_heads}; "
+                "set n_heads to a divisor of dim, or set head_dim"
+            )
+        if self.head_width < 1 or self.head_width % 2:
+            yield (
+                f"a head has {self.head_width} channels, and rotary positions turn pairs; "
+                "set head_dim to an even number, or change dim / n_heads"
+            )
+        elif self.head_width == 2 and self.rope_scaling.type == "dynamic":
+            yield (
+                "a head has 2 channels, and dynamic scaling divides by the others; "
+                "set head_dim to 4 or more, or choose another rope_scaling.type"
+            )

@@ -1,0 +1,248 @@
+"""``config.json`` of a decoder in Hugging Face's format, read and written by tables: what families do not share is in theirs.
+
+What the keys mean: ``configuration_*.py`` and ``modeling_rope_utils.py`` of https://github.com/huggingface/transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mt_core.components import WeightsFormat
+from mt_core.config.rope import RopeScaling
+from mt_core.errors import WeightsError
+from mt_core.weights.files import Loaders, read_json
+from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+KEYS: Mapping[str, str] = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "max_seq_len",
+    "hidden_size": "dim",
+    "intermediate_size": "ffn_dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads",
+    "head_dim": "head_dim",
+    "rms_norm_eps": "norm_eps",
+    "tie_word_embeddings": "tie_embeddings",
+}
+"""Their key → the field of ``DecoderConfig``."""
+
+FIXED: Mapping[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu", "swish", None),
+    "attention_dropout": (0.0, None),
+    "partial_rotary_factor": (1.0, None),
+    "quantization_config": (None,),
+}
+"""Keys that change the maths or the encoding → the values of a family that says nothing else."""
+
+ROPE_TYPES: Mapping[str, str] = {
+    "default": "none",
+    "linear": "linear",
+    "dynamic": "dynamic",
+    "yarn": "yarn",
+    "llama3": "llama3",
+}
+"""Their ``rope_type`` → ours."""
+
+_ORIGINAL = "original_max_position_embeddings"
+_ROPE_KEYS = {_ORIGINAL: "original_max_seq_len"} | {
+    name: name
+    for kind in ROPE_TYPES.values()
+    for name in RopeScaling.parameters_of(kind)
+    if name != "original_max_seq_len"
+}
+"""Their rotary parameter → ours."""
+
+
+def _nothing(config: Any, file: Path | None = None) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """A class of transformers, and which config of a family is its like.
+
+    ``ours`` are the values that tell it from the family's other architectures. ``defaults`` are values for keys that a file
+    may leave out; ``None`` leaves the field at its own default, any other key of ``keys`` is required. ``fixed`` are keys
+    that change the maths, with the values that are supported; the first is for messages, and is written where ``FIXED`` does
+    not have it. What no table can say is in two functions: ``read(config, file)`` gives more of our values,
+    ``write(config)`` more of their keys; both win.
+    """
+
+    name: str
+    model_type: str
+    ours: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: FIXED)
+    rope_types: Sequence[str] = tuple(ROPE_TYPES)
+    read: Callable[[Mapping[str, Any], Path], Mapping[str, Any]] = _nothing
+    write: Callable[[Any], Mapping[str, Any]] = _nothing
+
+
+def decoder_format(
+    *architectures: Architecture, tensors: Callable[[Path, Any], Loaders] | None = None
+) -> WeightsFormat:
+    """Hugging Face's folders of a family, whose tensors have the model's names unless ``tensors`` maps them."""
+
+    def values(path: Path) -> Mapping[str, Any]:
+        shape = read_config((path.parent if path.is_file() else path) / CONFIG, architectures)
+        check_folder(path)
+        return shape
+
+    return WeightsFormat(
+        name="huggingface",
+        matches=is_folder,
+        values=values,
+        tensors=tensors or decoder_tensors,
+        exported=lambda config: write_config(config, architectures),
+    )
+
+
+def decoder_tensors(path: Path, config: Any) -> Loaders:
+    """One loader a tensor. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
+    loaders = {name: load for name, load in open_folder(path).items() if not name.endswith("rotary_emb.inv_freq")}
+    return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD) if config.tie_embeddings else loaders
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, Any]:
+    """Return our values of a ``config.json``. Raises ``WeightsError`` for an architecture or a value that is none of these."""
+    config = read_json(file)
+    found = _find_architecture(config, file, architectures)
+    given = {**found.defaults, **{key: value for key, value in config.items() if value is not None}}
+    if missing := [key for key in found.keys if key not in given]:
+        raise WeightsError(
+            f"{file} lacks {', '.join(missing)}; take the config.json that was published with the weights"
+        )
+    try:
+        refuse_values({**_rope_parameters(config), **config}, file, found.fixed)
+        return {
+            **found.ours,
+            **_read_keys(given, found),
+            **read_rope(given, file, found.rope_types),
+            **found.read({**found.defaults, **config}, file),
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
+
+
+def _find_architecture(config: Mapping[str, Any], file: Path, known: Sequence[Architecture]) -> Architecture:
+    said = config.get("architectures") or [config.get("model_type")]
+    for each in known:
+        if each.name in said or said == [each.model_type]:
+            return each
+    experts = " (a mixture of experts)" if any("moe" in str(name).lower() for name in said) else ""
+    raise WeightsError(
+        f"{file} describes {'no architecture' if said == [None] else ', '.join(map(str, said))}{experts}; "
+        f"this family reads {' and '.join(each.name for each in known)}"
+    )
+
+
+def refuse_values(config: Mapping[str, Any], file: Path, fixed: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise ``WeightsError`` for keys that have another value than one of these."""
+    if other := [key for key, known in fixed.items() if config.get(key) not in known]:
+        said = ", ".join(f"{key}={config[key]!r} (supported: {fixed[key][0]!r})" for key in other)
+        raise WeightsError(f"{file} has {said}; use weights without it, or set the key to null if it plays no part")
+
+
+def _read_keys(given: Mapping[str, Any], found: Architecture) -> dict[str, Any]:
+    shape = {ours: given[theirs] for theirs, ours in found.keys.items() if given[theirs] is not None}
+    if "norm_eps" in shape:
+        shape["norm_eps"] = float(shape["norm_eps"])
+    shape.setdefault("n_kv_heads", shape["n_heads"])
+    if "head_dim" in found.defaults and shape.get("head_dim") == shape["dim"] / shape["n_heads"]:
+        del shape["head_dim"]  # the field's default says so
+    return shape
+
+
+def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> dict[str, Any]:
+    """``rope_theta`` and ``rope_scaling``, as transformers 4 (keys of these names) and 5 (``rope_parameters``) write them."""
+    given = _rope_parameters(config)
+    theta = given.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
+    old = given.pop("type", None)
+    kind = given.pop("rope_type", None) or old or "default"
+    if kind not in kinds:
+        raise WeightsError(f"{file} has rotary scaling {kind!r}; this family reads {', '.join(kinds)}")
+    given.pop("partial_rotary_factor", None)  # in the fixed values, or the family's own
+    if unknown := sorted(set(given) - set(_ROPE_KEYS)):
+        raise WeightsError(
+            f"{file} has {', '.join(unknown)} in a rotary scaling {kind!r}, which does not read it; "
+            "remove it if it plays no part"
+        )
+    scaling = {_ROPE_KEYS[key]: value for key, value in given.items() if value is not None}
+    return {"rope_theta": float(theta), **_read_scaling(ROPE_TYPES[kind], scaling, config, file)}
+
+
+def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+
+
+def _read_scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The original length may stand outside the rotary parameters, and then wins, or be left out."""
+    longest, reads = config["max_position_embeddings"], RopeScaling.parameters_of(kind)
+    if kind == "dynamic":
+        scaling["original_max_seq_len"] = longest
+    elif "original_max_seq_len" in reads:
+        scaling["original_max_seq_len"] = config.get(_ORIGINAL) or scaling.get("original_max_seq_len") or longest
+    if kind == "yarn":
+        scaling.setdefault("factor", longest / scaling["original_max_seq_len"])
+    if "factor" in reads and "factor" not in scaling:
+        raise WeightsError(f"{file} has rotary scaling {kind!r} without a factor; fetch the file again")
+    # max_position_embeddings is the original length there, and the scaling is made for factor times as much
+    longer = {"max_seq_len": int(longest * float(scaling["factor"]))} if kind == "dynamic" else {}
+    return {"rope_scaling": {"type": kind, **{key: value for key, value in scaling.items() if key in reads}}, **longer}
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def write_config(config: Any, architectures: Sequence[Architecture]) -> dict[str, Any]:
+    """``config.json`` as transformers reads it, releases 4 and 5. The dtype is that of the tensors, and added with them.
+
+    Special ids belong to a tokenizer and are unknown here.
+    """
+    found = next(
+        each for each in architectures if all(getattr(config, key) == value for key, value in each.ours.items())
+    )
+    written = {theirs: getattr(config, ours) for theirs, ours in found.keys.items()}
+    if "head_dim" in found.keys:
+        written["head_dim"] = config.head_width
+    return {
+        "architectures": [found.name],
+        "model_type": found.model_type,
+        **written,
+        "hidden_act": found.fixed["hidden_act"][0],
+        **{key: known[0] for key, known in found.fixed.items() if key not in FIXED},
+        **write_rope(config),
+        **found.write(config),
+    }
+
+
+def write_rope(config: Any) -> dict[str, Any]:
+    """The keys of ``read_rope``, for both releases."""
+    scaling = config.rope_scaling.active_parameters()
+    ours = scaling.pop("type")
+    kind = next(theirs for theirs, name in ROPE_TYPES.items() if name == ours)
+    # dynamic has no name for the original length but max_position_embeddings
+    longest = {"max_position_embeddings": scaling.pop("original_max_seq_len")} if kind == "dynamic" else {}
+    theirs = {name: key for key, name in _ROPE_KEYS.items()}
+    rope = {"rope_type": kind, **{theirs[name]: value for name, value in scaling.items()}}
+    return {
+        **longest,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": None if kind == "default" else rope,
+        "rope_parameters": {"rope_theta": config.rope_theta, **rope},
+    }
+
+
+def layer_types(windows: Iterable[int | None]) -> list[str]:
+    """``layer_types`` of blocks with these windows (tokens), ``None`` for one that sees the whole text."""
+    return ["full_attention" if window is None else "sliding_attention" for window in windows]

@@ -1,0 +1,106 @@
+"""Faults that no single config can know: what two sections, or two components of a run, say of each other.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mt_core.components import AdapterComponent
+from mt_core.kinds import CORE_KINDS, Kind
+from mt_core.plugins.metadata import canonicalize
+from mt_train.config.run import SlotRef
+from mt_train.plugins.draft import Draft
+
+
+def check_together(draft: Draft) -> None:
+    """Report each such fault to the draft, whose slots and sections are all filled."""
+    _check_lengths(draft)
+    _check_wishes(draft)
+    _check_limits(draft)
+    _check_quantized_base(draft)
+
+
+def _check_lengths(draft: Draft) -> None:
+    train, model = draft.values["train"], draft.values["model"].options
+    data = draft.values["data"]
+    if train.sequence_len > model.max_seq_len:
+        draft.fault(
+            "train.sequence-len",
+            f"{train.sequence_len} tokens exceed the model's max_seq_len of {model.max_seq_len}.",
+            f"Set --train.sequence-len {model.max_seq_len} or less.",
+        )
+    if data.max_len > train.sequence_len:
+        draft.fault(
+            "data.max-len",
+            f"{data.max_len} tokens exceed a row of train.sequence_len={train.sequence_len}.",
+            f"Set --data.max-len {train.sequence_len} or less.",
+        )
+    dataset = draft.values["dataset"]
+    if isinstance(data.eval, str) and "path" not in type(dataset.options).model_fields:
+        draft.fault(
+            "data.eval",
+            f"{data.eval!r} is a path, and dataset {dataset.name} has no option path that it could stand for.",
+            "Set --data.eval to a share below 1, a number of rows or none.",
+        )
+
+
+def _check_wishes(draft: Draft) -> None:
+    """Report what a component requires and the run lacks, and what it conflicts with and the run has."""
+    chosen = {
+        f"{canonicalize(offer.kind)}:{canonicalize(name)}"
+        for offer in draft.offers.values()
+        for name in (offer.component.name, offer.qualified_name)
+    }
+    for offer in draft.offers.values():
+        here = f"{offer.kind} {offer.component.name}"
+        for needed in offer.component.requires:
+            if canonicalize(needed) not in chosen:
+                draft.fault(offer.kind, f"{here} requires {needed}, which this run does not have.", f"Choose {needed}.")
+        for enemy in offer.component.conflicts:
+            if canonicalize(enemy) in chosen:
+                draft.fault(
+                    offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
+                )
+
+
+def _check_limits(draft: Draft) -> None:
+    """Refuse what a chosen component cannot do with its config (``Component.limits``); layouts are the plan's."""
+    adapter, quantizer = draft.offers["adapter"].component.name, draft.offers["quantizer"].component.name
+    used = {
+        "packing": (draft.values["data"].batching == "packing", "data.batching", "padding"),
+        "compile": (draft.values["train"].compile, "train.compile", "false"),
+        "adapters": (adapter != CORE_KINDS["adapter"].default, "adapter", CORE_KINDS["adapter"].default),
+        "quantizer": (quantizer != CORE_KINDS["quantizer"].default, "quantizer", CORE_KINDS["quantizer"].default),
+    }
+    for kind, place, reference in [(CORE_KINDS["model"], "model", draft.values["model"]), *chosen_components(draft)]:
+        component = draft.offers[place].component
+        if kind.slot != "one" or component.limits is None:
+            continue
+        for key, reason in component.limits(reference.options).items():
+            is_used, option, instead = used.get(key, (False, "", ""))
+            if is_used:
+                fix = f"Set --{option} {instead}."
+                draft.fault(option, f"{component.name} does not do this here: {reason}.", fix)
+
+
+def _check_quantized_base(draft: Draft) -> None:
+    adapter, quantizer = draft.offers["adapter"].component, draft.offers["quantizer"].component
+    if (
+        quantizer.name != CORE_KINDS["quantizer"].default
+        and isinstance(adapter, AdapterComponent)
+        and not adapter.on_quantized
+    ):
+        problem = f"{adapter.name} does not work on a quantized base"
+        draft.fault("adapter", f"{problem}, and the quantizer is {quantizer.name}.", "Choose another adapter, or none.")
+
+
+def chosen_components(draft: Draft) -> Iterator[tuple[Kind, str, SlotRef]]:
+    """Kind, place among the offers, and choice of each component that the run names; the model is data."""
+    for kind in draft.host.kinds.values():
+        value = draft.values.get(kind.key)
+        if kind.slot == "one" and kind.name != "model" and value is not None:
+            yield kind, kind.name, value
+        elif kind.slot == "many":
+            yield from ((kind, f"{kind.name}:{each.name}", each) for each in value or ())
