@@ -85,7 +85,7 @@ def test_the_balance_loss_adds_its_gradient_times_the_factor_and_changes_no_outp
         each.sum().backward()
     gate = router()
     (0.1 * 0.5 * balance_loss(gate(hidden().flatten(0, 1)), context())).backward()
-    added = balanced.router.weight.grad - plain.router.weight.grad
+    added = balanced.gate.weight.grad - plain.gate.weight.grad
     assert float((added - gate.weight.grad).abs().max()) <= 1e-5
     assert float(gate.weight.grad.abs().max()) > 1e-3
 
@@ -93,7 +93,7 @@ def test_the_balance_loss_adds_its_gradient_times_the_factor_and_changes_no_outp
 def test_what_every_token_gets_is_added() -> None:
     shared = nn.Linear(D, D)
     made = mixture()
-    with_shared = Mixture(made.router, made.experts, shared=shared)  # type: ignore[arg-type]
+    with_shared = Mixture(made.gate, made.experts, shared=shared)  # type: ignore[arg-type]
     x_BTD = hidden()
     assert torch.allclose(with_shared(x_BTD, context()), made(x_BTD, context()) + shared(x_BTD))
     assert "shared_experts.weight" in with_shared.state_dict()

@@ -184,8 +184,12 @@ class GroupedQueryAttention(nn.Module):
             q_BTNH, k_BSKH = (rotate(each, tables, interleaved=self.interleaved) for each in (q_BTNH, k_BSKH))
         if context.cache is not None:
             k_BSKH, v_BSKH = context.cache.append(self.index, k_BSKH, v_BSKH)
-        mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, **self.options)
+        mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, **self.attention_options())
         return self.o_proj(mixed_BTNH.flatten(2))  # type: ignore[no-any-return]
+
+    def attention_options(self) -> AttentionOptions:
+        """Keywords of the ``AttentionFn``; a family adds what is a parameter, such as sinks."""
+        return self.options
 
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, N, H), keys and values (B, T, K, H), normed and not yet turned."""

@@ -43,15 +43,11 @@ class Mixture(nn.Module):
         self.experts = experts
         self.add_module(shared_name, shared)
 
-    @property
-    def router(self) -> Router:
-        """The router, by whatever name it is saved."""
-        return getattr(self, self.router_name)  # type: ignore[no-any-return]
-
     def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x_ND = x_BTD.flatten(0, 1)
-        choice: Choice = self.router(x_ND)
+        choice: Choice = self.get_submodule(self.router_name)(x_ND)
+        self.note_choice(choice, context)
         out_BTD: Tensor = self.experts(x_ND, choice).view_as(x_BTD)
         shared = getattr(self, self.shared_name)
         if shared is not None:
@@ -59,6 +55,17 @@ class Mixture(nn.Module):
         if not (self.balance and self.factor is not None and self.training and torch.is_grad_enabled()):
             return out_BTD
         return with_loss(out_BTD, self.balance * balance_loss(choice, context), self.factor)
+
+    def note_choice(self, choice: Choice, context: BlockContext) -> None:
+        """Report or gather what the choice shows; a family that balances by it adds its own. Nothing here."""
+
+    def flops_per_token(self, length: int) -> float:
+        """6 per weight that a token meets: the router, its own experts, and what is shared."""
+        layout, shared = self.experts.layout, getattr(self, self.shared_name)
+        router = self.get_submodule(self.router_name)
+        assert isinstance(router, Router), f"{self.router_name} is the router"
+        weights = layout.width * (3 * layout.hidden * router.options.top_k + layout.n_experts)
+        return 6.0 * weights + (0.0 if shared is None else shared.flops_per_token(length))
 
 
 def balance_loss(choice: Choice, context: BlockContext) -> Tensor:

@@ -157,7 +157,8 @@ def _read_keys(given: Mapping[str, Any], found: Architecture) -> dict[str, Any]:
     shape = {ours: given[theirs] for theirs, ours in found.keys.items() if given[theirs] is not None}
     if "norm_eps" in shape:
         shape["norm_eps"] = float(shape["norm_eps"])
-    shape.setdefault("n_kv_heads", shape["n_heads"])
+    if "num_key_value_heads" in found.keys:
+        shape.setdefault("n_kv_heads", shape["n_heads"])
     if "head_dim" in found.defaults and shape.get("head_dim") == shape["dim"] / shape["n_heads"]:
         del shape["head_dim"]  # the field's default says so
     return shape

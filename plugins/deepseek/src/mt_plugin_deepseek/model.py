@@ -38,7 +38,6 @@ class Deepseek(DecoderModel):
         *("q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"),
         *("gate_proj", "up_proj", "down_proj"),
     )
-    residual_outputs = (*DecoderModel.residual_outputs, "experts.down_proj")
     kept = (f"*.{CHOICE_BIAS}",)
 
     def __init__(self, config: DeepseekConfig) -> None:

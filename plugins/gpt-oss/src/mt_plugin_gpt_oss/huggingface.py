@@ -111,6 +111,12 @@ class Mxfp4Loader:
         """Load all experts, (X, I, O) in bf16."""
         return self._dequantise(self.blocks(), self.scales())
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the whole."""
+        experts, outputs, groups, half = getattr(self.blocks, "shape", None) or self.blocks().shape
+        return experts, groups * half * 2, outputs
+
     def rows(self, start: int, end: int) -> Tensor:
         """Load the experts from ``start`` up to ``end``."""
         return self._dequantise(load_rows(self.blocks, start, end), load_rows(self.scales, start, end))

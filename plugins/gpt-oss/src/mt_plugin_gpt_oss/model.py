@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import nn
 
 from mt_core import ExpertLayout, RouterOptions
 from mt_core.nn import (
@@ -33,7 +33,6 @@ class GptOss(DecoderModel):
     """Embed, blocks, norm, head. The base class gives ``forward``."""
 
     config: GptOssConfig
-    residual_outputs = (*DecoderModel.residual_outputs, "experts.down_proj")
 
     def __init__(self, config: GptOssConfig) -> None:
         rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
@@ -44,13 +43,6 @@ class GptOss(DecoderModel):
         )
         decoder = Decoder(nn.Embedding(config.vocab_size, config.dim), blocks, norm(config.dim))
         super().__init__(config, decoder, tied=config.tie_embeddings)
-
-    def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
-        """As the base class; the biases of all experts, which are a matrix, are 0."""
-        if name.endswith("bias"):
-            tensor.zero_()
-        else:
-            super().init_tensor(name, tensor, generator)
 
 
 class Attention(GroupedQueryAttention):
