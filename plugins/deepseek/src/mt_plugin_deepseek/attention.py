@@ -46,10 +46,10 @@ class LatentAttention(nn.Module):
         """(B, T, D) -> (B, T, D); a token sees its document up to itself, and what the cache holds."""
         tables = self.rotary.tables(context)
         q_BTNP, turning_BTNr = self._queries(x_BTD).split(self.queries, -1)
-        q_BTNH = torch.cat([q_BTNP, rotate(turning_BTNr, tables)], -1)
+        q_BTNH = torch.cat([q_BTNP, rotate(turning_BTNr, tables, interleaved=True)], -1)
         latent_BTR, shared_BTr = self.kv_a_proj_with_mqa(x_BTD).split(self.latents, -1)
         latent_BS1R = self.kv_a_layernorm(latent_BTR).unsqueeze(2)
-        shared_BS1r = rotate(shared_BTr.unsqueeze(2), tables)
+        shared_BS1r = rotate(shared_BTr.unsqueeze(2), tables, interleaved=True)
         if context.cache is not None:
             latent_BS1R, shared_BS1r = context.cache.append(self.index, latent_BS1R, shared_BS1r)
         k_BSNH, v_BSNW = self._keys_and_values(latent_BS1R, shared_BS1r)

@@ -41,7 +41,7 @@ class Deepseek(DecoderModel):
     kept = (f"*.{CHOICE_BIAS}",)
 
     def __init__(self, config: DeepseekConfig) -> None:
-        rotary = Rotary(config.rope_dim, theta=config.rope_theta, scaling=config.rope_scaling, interleaved=True)
+        rotary = Rotary(config.rope_dim, theta=config.rope_theta, scaling=config.rope_scaling)
         norm = partial(RMSNorm, eps=config.norm_eps)
         blocks = (
             Block(LatentAttention(config, index, rotary), make_mlp(config, index), dim=config.dim, norm=norm)

@@ -98,7 +98,7 @@ def _dequantised(loaders: Loaders, path: Path) -> Loaders:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mxfp4Loader:
     """Loads a tensor that is stored in MXFP4, or some experts of it."""
 
