@@ -163,7 +163,10 @@ def read(path: Path, config: CountingConfig) -> Loaders:
 
 
 def exported(config: CountingConfig) -> Mapping[str, Any]:
-    return {"architectures": ["CountingForCausalLM"], **config.model_dump(include={"vocab_size", "max_seq_len", "dim", "n_layers", "n_heads"})}
+    return {
+        "architectures": ["CountingForCausalLM"],
+        **config.model_dump(include={"vocab_size", "max_seq_len", "dim", "n_layers", "n_heads"}),
+    }
 
 
 FILES = WeightsFormat(

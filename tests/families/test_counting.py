@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,12 @@ SHARED: dict[str, dict[str, Any]] = {
     "pipeline": {"stage": "auto", "pipeline": 2, "micro": 2},
     "pipeline, recomputed": {"stage": "auto", "pipeline": 2, "micro": 2, "recompute": True},
     "resumed": {"stage": 1, "do": "resume"},
-    "resumed from stages at zero 3": {"stage": "auto", "pipeline": 2, "do": "resume", "then": {"stage": 3, "pipeline": 1}},
+    "resumed from stages at zero 3": {
+        "stage": "auto",
+        "pipeline": 2,
+        "do": "resume",
+        "then": {"stage": 3, "pipeline": 1},
+    },
     "lora": {"stage": 1, "adapter": "lora"},
     "lora, resumed": {"stage": 1, "adapter": "lora", "do": "resume"},
     **{f"bf16, zero{stage}": {"stage": stage, "dtype": "bf16", "family": SLOW} for stage in (1, 3)},

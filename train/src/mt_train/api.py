@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +161,7 @@ def load_adapters(
     host = discover_plugins()
     name = arguments.text("load_adapters", "model", model, "the name of a model family, such as 'llama'")
     base = arguments.path("load_adapters", "weights", weights)
-    parts = _parts_of_weights(name, base, host)
+    parts = replace(_parts_of_weights(name, base, host), adapters_follow=True)
     found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
     for folder in found.values():
         check_base_of(folder, parts)

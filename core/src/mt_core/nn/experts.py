@@ -133,6 +133,12 @@ def list_experts(model: nn.Module) -> None:
             model.set_submodule(name, module.listed())
 
 
+def expert_layouts(model: nn.Module) -> dict[str, ExpertLayout]:
+    """The layouts of a model's experts, whatever their form, by the names of the modules that have them."""
+    found = ((name, module) for name, module in model.named_modules() if isinstance(module, Experts | ListedExperts))
+    return {name: module.layout for name, module in found}
+
+
 def clamped_swiglu(gate: Tensor, up: Tensor, *, limit: float = 7.0, alpha: float = 1.702) -> Tensor:
     """``gate · sigmoid(alpha · gate) · (up + 1)`` with the gate at most ``limit``, and up within ± ``limit``: gpt-oss
     (https://arxiv.org/abs/2508.10925, section 2.2)."""

@@ -22,6 +22,7 @@ from mt_core.nn import (
     RMSNorm,
     Rotary,
     Router,
+    balance_by_bias,
 )
 
 from .attention import LatentAttention
@@ -60,16 +61,15 @@ class Deepseek(DecoderModel):
 
         https://arxiv.org/abs/2408.15664, algorithm 1, with the counts of the whole step.
         """
-        for name, module in context.modules():
-            ...
+        balance_by_bias(context, self.config.balance_rate)
 
 
 def make_mlp(config: DeepseekConfig, index: int) -> nn.Module:
     """Return the MLP of one block: dense at the bottom, a mixture above."""
-    return GatedMLP(config.dim, config.ffn_dim) if index < config.n_dense else make_mixture(config)
+    return GatedMLP(config.dim, config.ffn_dim) if index < config.n_dense else make_mixture(config, index)
 
 
-def make_mixture(config: DeepseekConfig) -> Mixture:
+def make_mixture(config: DeepseekConfig, index: int) -> Mixture:
     """Experts of which each token goes to a few, and beside them a gated MLP for all tokens, as wide as the shared experts together."""
     is_v3 = config.generation == 3
     options = RouterOptions(
@@ -84,4 +84,4 @@ def make_mixture(config: DeepseekConfig) -> Mixture:
         choice_bias=is_v3,
     )
     shared = GatedMLP(config.dim, config.n_shared * config.expert_dim)
-    return Mixture(Router(options, config.dim), Experts(config.expert_layout), shared=shared)
+    return Mixture(Router(options, config.dim), Experts(config.expert_layout), index=index, shared=shared)

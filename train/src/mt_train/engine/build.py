@@ -14,8 +14,9 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import WeightsError
 from mt_core.model_protocols import Quantizer
-from mt_core.nn import AdaptedLinear, StoredLinear, TrainModel, objective_modules, tensor_generator
+from mt_core.nn import AdaptedLinear, Experts, StoredLinear, TrainModel, objective_modules, tensor_generator
 from mt_core.nn.objective import split_objective_name
+from mt_core.weights import fused_experts, load_rows
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
@@ -82,6 +83,7 @@ def fill_model(
     Raises ``WeightsError`` that lists every tensor whose shape is not its parameter's.
     """
     wrong: list[str] = []
+    source = {**_drawn_experts(model, seed), **source}
     for name, layer in stored_layers(model):
         if only is None or f"{name}.weight" in only:
             shape = torch.Size((layer.out_features, layer.in_features))
@@ -96,14 +98,42 @@ def fill_model(
             continue
         with gather_parameters([parameter], write=True):
             if process.is_main or not is_partitioned(parameter):
-                value = value_of(model, name, parameter.shape, source, seed)
-                if value.shape == parameter.shape:
-                    with torch.no_grad():
-                        parameter.copy_(value)
-                else:
-                    wrong.append(_misfit(name, value.shape, parameter.shape))
+                load = source.get(name, partial(value_of, model, name, parameter.shape, {}, seed))
+                if misfit := _put(parameter, load):
+                    wrong.append(_misfit(name, misfit, parameter.shape))
     if wrong:
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(wrong))
+
+
+@torch.no_grad()
+def _put(parameter: nn.Parameter, load: Callable[[], Tensor]) -> torch.Size | None:
+    """Give a parameter its value; return the value's shape where it is another one.
+
+    Of what has more than two dimensions, such as fused experts, one row is in memory at a time where the loader has ``rows``.
+    """
+    if parameter.dim() > 2 and hasattr(load, "rows"):
+        shape = torch.Size(load.shape)  # type: ignore[attr-defined]
+        if shape != parameter.shape:
+            return shape
+        for row in range(len(parameter)):
+            parameter[row : row + 1].copy_(load_rows(load, row, row + 1))
+        return None
+    value = load()
+    if value.shape != parameter.shape:
+        return value.shape
+    parameter.copy_(value)
+    return None
+
+
+def _drawn_experts(model: TrainModel, seed: int) -> TensorSource:
+    """Draw each tensor of fused experts by the names of the listed form, so that both begin alike."""
+    layouts = {name: module.layout for name, module in model.named_modules() if isinstance(module, Experts)}
+    listed: dict[str, Callable[[], Tensor]] = {
+        f"{place}.{name}": partial(value_of, model, f"{place}.{name}", torch.Size(shape), {}, seed)
+        for place, layout in layouts.items()
+        for name, shape in layout.listed_shapes().items()
+    }
+    return fused_experts(listed, layouts)
 
 
 def _misfit(name: str, found: torch.Size, wanted: torch.Size) -> str:
