@@ -62,9 +62,7 @@ def make_pair(name: str, **more: Any) -> Pair:
     config = DeepseekConfig(**{**SHAPE, **MODELS[name], **more})
     assert HUGGINGFACE.exported is not None
     described = AutoConfig.for_model(**{**HUGGINGFACE.exported(config), "initializer_range": 0.2})
-    theirs = AutoModelForCausalLM.from_config(
-        described, attn_implementation="eager", experts_implementation="eager"
-    )
+    theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager", experts_implementation="eager")
     with torch.no_grad():
         for parameter in theirs.parameters():
             if parameter.dim() == 1:

@@ -21,6 +21,7 @@ from mt_plugin_deepseek.fp8 import dequantise
 from mt_plugin_deepseek.huggingface import HUGGINGFACE, SECOND, THIRD
 from mt_plugin_deepseek.variants import VARIANTS
 from mt_tools.cli.convert import main as convert
+from mt_tools.cli.export import main as export
 from mt_train.cli.train import main
 
 KNOWN = [SECOND, THIRD]
@@ -177,18 +178,42 @@ def test_a_folder_comes_back_under_the_published_names_without_its_predictors(
     assert torch.equal(first(ids).logits, second(ids).logits)
 
 
-def test_a_run_from_a_folder_changes_what_it_trains_and_no_bias_of_the_choice(
-    pair: Callable[..., Any], tmp_path: Path
-) -> None:
+SHORT = ["--train.steps", "1", "--train.sequence-len", "32", "--data.eval", "none", "--data.read-rows", "4"]
+
+
+def test_a_run_trains_all_but_the_bias_for_the_choice(pair: Callable[..., Any], tmp_path: Path) -> None:
     before = make_folder(pair, tmp_path / "in")
-    words = ["--model.weights", str(tmp_path / "in"), "--train.sequence-len", "32", "--train.steps", "2"]
-    small = ["--data.eval", "none", "--data.read-rows", "4", "--output", str(tmp_path / "run")]
-    assert main([*words, *small]) == 0
-    assert convert([str(tmp_path / "run"), str(tmp_path / "out")]) == 0
+    run = str(tmp_path / "run")
+    assert main(["--model.weights", str(tmp_path / "in"), *SHORT, "--output", run]) == 0
+    assert convert([run, str(tmp_path / "out")]) == 0
     after = load_file(tmp_path / "out/model.safetensors")
     assert after.keys() == before.keys()
     same = {name for name in before if torch.equal(after[name].float(), before[name].float())}
     assert same == {name for name in before if name.endswith("e_score_correction_bias")}
+
+
+def test_lora_reaches_every_expert_and_merges_under_the_published_names(
+    pair: Callable[..., Any], tmp_path: Path
+) -> None:
+    before = make_folder(pair, tmp_path / "in")
+    run, lora = str(tmp_path / "run"), ["--adapter", "lora", "--adapter.rank", "2", "--optimizer.lr", "0.1"]
+    assert main(["--model.weights", str(tmp_path / "in"), *lora, *SHORT, "--output", run]) == 0
+    assert export(["--run", run, "--merge", "--output", str(tmp_path / "out")]) == 0
+    after = load_file(tmp_path / "out/model.safetensors")
+    assert after.keys() == before.keys()
+    moved = {name for name in before if not torch.equal(after[name].float(), before[name].float())}
+    assert moved == {name for name in before if name.endswith(("_proj.weight", "_proj_with_mqa.weight"))}
+
+
+def test_the_bias_for_the_choice_moves_against_the_load_where_it_is_asked_for(tmp_path: Path) -> None:
+    """One step from 0: up or down by the rate, and not all one way. Layouts: tests/families."""
+    run = str(tmp_path / "run")
+    assert main(["--model", "deepseek", "--model.balance-rate", "0.25", *SHORT, "--output", run]) == 0
+    assert convert([run, str(tmp_path / "out")]) == 0
+    after = load_file(tmp_path / "out/model.safetensors")
+    biases = torch.stack([after[name] for name in after if name.endswith("e_score_correction_bias")])
+    assert biases.shape == (3, 8)
+    assert set(biases.unique().tolist()) - {0.0} == {-0.25, 0.25}
 
 
 # ----------------------------------------------------------------------------------------------------------------- fp8
@@ -236,7 +261,7 @@ def test_an_fp8_folder_is_read_in_bf16_and_one_with_other_factors_is_refused(
         HUGGINGFACE.tensors(tmp_path, shape)[name]()
     del tensors[name]
     save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(WeightsError, match="up_proj.weight_scale_inv without the weights"):
+    with pytest.raises(WeightsError, match=r"up_proj\.weight_scale_inv without the weights"):
         HUGGINGFACE.tensors(tmp_path, shape)
 
 

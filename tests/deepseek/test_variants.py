@@ -23,7 +23,9 @@ def test_a_size_has_the_published_number_of_parameters(size: str) -> None:
     count = sum(parameter.numel() for parameter in model.parameters())
     total, met = PUBLISHED[size]
     assert count / 1e9 == pytest.approx(total, rel=2e-3)
-    assert model.flops_per_token(1) / 6e9 == pytest.approx(met, rel=0.07)  # the papers round, and count an embedding or not
+    assert model.flops_per_token(1) / 6e9 == pytest.approx(
+        met, rel=0.07
+    )  # the papers round, and count an embedding or not
 
 
 def test_dense_blocks_are_at_the_bottom_and_a_bias_for_the_choice_is_v3s() -> None:
@@ -46,7 +48,10 @@ def test_dense_blocks_are_at_the_bottom_and_a_bias_for_the_choice_is_v3s() -> No
         ({"n_dense": 4}, "leaves no block with experts"),
         ({"generation": 2}, "normalise=True is generation 3's"),
         ({"generation": 2, "normalise": False, "balance_rate": 0.001}, "balance_rate=0.001 is generation 3's"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_seq_len": 512}}, "'dynamic' is not DeepSeek"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_seq_len": 512}},
+            "'dynamic' is not DeepSeek",
+        ),
     ],
 )
 def test_a_shape_that_is_no_deepseeks_is_refused(changes: dict[str, Any], said: str) -> None:

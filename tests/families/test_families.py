@@ -20,7 +20,16 @@ from mt_train.engine.processes import Process
 from mt_train.plugins.resolve import resolve
 
 SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
-LATENT: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_experts": 4, "n_groups": 2, "top_groups": 1, "expert_dim": 32}
+LATENT: dict[str, Any] = {
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_experts": 8,
+    "n_groups": 4,
+    "expert_dim": 32,
+    "norm_eps": 1e-3,
+    "balance_rate": 1e-3,
+}
 MISTRAL: dict[str, Any] = {
     "model_type": "mistral",
     "vocab_size": 272,

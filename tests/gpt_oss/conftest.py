@@ -51,9 +51,7 @@ def make_pair(name: str, **more: Any) -> Pair:
     config = GptOssConfig(**{**SHAPE, **MODELS[name], **more})
     assert HUGGINGFACE.exported is not None
     described = AutoConfig.for_model(**{**HUGGINGFACE.exported(config), "initializer_range": 0.2})
-    theirs = AutoModelForCausalLM.from_config(
-        described, attn_implementation="eager", experts_implementation="eager"
-    )
+    theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager", experts_implementation="eager")
     with torch.no_grad():
         for key, parameter in theirs.named_parameters():
             if parameter.dim() == 1 or key.endswith("bias"):

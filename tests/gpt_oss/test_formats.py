@@ -21,6 +21,8 @@ from mt_plugin_gpt_oss.huggingface import GPT_OSS, HUGGINGFACE
 from mt_plugin_gpt_oss.mxfp4 import dequantise
 from mt_plugin_gpt_oss.variants import VARIANTS
 from mt_tools.cli.convert import main as convert
+from mt_tools.cli.export import main as export
+from mt_train.cli.train import main
 
 PUBLISHED: dict[str, Any] = {
     "architectures": ["GptOssForCausalLM"],
@@ -143,6 +145,39 @@ def test_a_quantised_folder_comes_out_in_plain_bf16(quantised: Path, tmp_path: P
     first.load_state_dict(plain)
     second = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager", dtype=torch.float32)
     assert torch.equal(first.float()(ids).logits, second(ids).logits)
+
+
+SHORT = ["--train.steps", "1", "--train.sequence-len", "32", "--data.eval", "none", "--data.read-rows", "4"]
+LORA = ["--adapter", "lora", "--adapter.rank", "2", "--optimizer.lr", "0.1"]
+
+
+def test_lora_over_a_quantised_folder_reaches_every_expert_and_merges(
+    quantised: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What comes out has the published, fused tensors again; projections have moved, and no bias, norm, router or sink."""
+    run = str(tmp_path / "run")
+    assert main(["--model.weights", str(quantised), *LORA, *SHORT, "--output", run]) == 0
+    config = GptOssConfig(**HUGGINGFACE.values(quantised))
+    before = {name: load() for name, load in HUGGINGFACE.tensors(quantised, config).items()}
+    projections = [name for name in before if name.endswith("_proj.weight")]
+    of_experts = config.n_layers * config.n_experts * 3 * (config.dim + config.ffn_dim)
+    trained = 2 * (of_experts + sum(sum(before[name].shape) for name in projections))  # the rank
+    assert f"parameters {trained:,} float32, trained" in capsys.readouterr().out
+    assert export(["--run", run, "--merge", "--output", str(tmp_path / "out"), "--dtype", "bf16"]) == 0
+    after = load_file(tmp_path / "out/model.safetensors")
+    assert after.keys() == before.keys()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == {*projections, *(name for name in before if name.endswith("_proj"))}
+
+
+def test_nf4_takes_every_projection_of_every_expert(
+    quantised: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model.weights", str(quantised), *LORA, "--quantizer", "nf4", *SHORT]
+    assert main([*words, "--output", str(tmp_path / "run")]) == 0
+    tensors = HUGGINGFACE.tensors(quantised, GptOssConfig(**HUGGINGFACE.values(quantised)))
+    linear = [name for name in tensors if name.endswith(("_proj", "_proj.weight"))]
+    assert f"parameters {sum(tensors[name]().numel() for name in linear):,} quantized" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("damage", ["no scales", "another shape"])

@@ -26,6 +26,7 @@ class LatentAttention(nn.Module):
     def __init__(self, config: DeepseekConfig, index: int, rotary: Rotary) -> None:
         super().__init__()
         self.index, self.rotary, self.heads, self.scale = index, rotary, config.n_heads, config.scale
+        self.config = config
         self.queries = [config.nope_dim, config.rope_dim]
         self.latents = [config.kv_rank, config.rope_dim]
         self.expanded = [config.nope_dim, config.value_dim]
@@ -45,9 +46,9 @@ class LatentAttention(nn.Module):
     def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D); a token sees its document up to itself, and what the cache holds."""
         tables = self.rotary.tables(context)
-        q_BTNP, turning_BTNr = self._queries(x_BTD).split(self.queries, -1)
+        q_BTNP, turning_BTNr = torch.split(self._queries(x_BTD), self.queries, -1)
         q_BTNH = torch.cat([q_BTNP, rotate(turning_BTNr, tables, interleaved=True)], -1)
-        latent_BTR, shared_BTr = self.kv_a_proj_with_mqa(x_BTD).split(self.latents, -1)
+        latent_BTR, shared_BTr = torch.split(self.kv_a_proj_with_mqa(x_BTD), self.latents, -1)
         latent_BS1R = self.kv_a_layernorm(latent_BTR).unsqueeze(2)
         shared_BS1r = rotate(shared_BTr.unsqueeze(2), tables, interleaved=True)
         if context.cache is not None:
@@ -63,11 +64,13 @@ class LatentAttention(nn.Module):
     def _keys_and_values(self, latent_BS1R: Tensor, shared_BS1r: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, 1, R), (B, S, 1, r) -> (B, S, N, H), (B, S, N, W)."""
         expanded_BSNe = self.kv_b_proj(latent_BS1R.squeeze(2)).unflatten(-1, (self.heads, -1))
-        k_BSNP, v_BSNW = expanded_BSNe.split(self.expanded, -1)
+        k_BSNP, v_BSNW = torch.split(expanded_BSNe, self.expanded, -1)
         return torch.cat([k_BSNP, shared_BS1r.expand(-1, -1, self.heads, -1)], -1), v_BSNW
 
     def flops_per_token(self, length: int) -> float:
         """6 per weight, and as much per channel of a key and a value of a token seen: scores and sums, forward and backward."""
-        weights = sum(each.in_features * each.out_features for each in self.children() if hasattr(each, "in_features"))
-        seen = self.heads * (sum(self.queries) + self.expanded[1]) * tokens_seen(length, None)
-        return 6.0 * (weights + seen)
+        config, heads = self.config, self.heads * sum(self.queries)
+        queries = config.dim * heads if config.q_rank is None else config.q_rank * (config.dim + heads)
+        latents = config.dim * sum(self.latents) + config.kv_rank * self.heads * sum(self.expanded)
+        values = self.heads * config.value_dim
+        return 6.0 * (queries + latents + values * config.dim + (heads + values) * tokens_seen(length, None))

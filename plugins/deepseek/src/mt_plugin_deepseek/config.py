@@ -42,7 +42,10 @@ class DeepseekConfig(ModelConfig):
     normalise: bool = Field(False, description="generation 3: a token's weights add up to routed_scale")
     routed_scale: float = Field(1.0, gt=0, description="factor of what the chosen experts give (ratio)")
     balance_rate: float = Field(
-        0.0, ge=0, lt=1, description="generation 3: how far a step moves each expert's bias against its load; 0 leaves it"
+        0.0,
+        ge=0,
+        lt=1,
+        description="generation 3: how far a step moves each expert's bias against its load; 0 leaves it",
     )
     norm_eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square in RMSNorm")
     rope_theta: float = Field(10_000.0, gt=1, description="base of the rotary wavelengths")
@@ -86,9 +89,9 @@ class DeepseekConfig(ModelConfig):
     @property
     def scale(self) -> float:
         """Factor of the scores: YaRN's temperature for all channels comes to them squared (V2's modeling_deepseek.py)."""
-        plain = (self.nope_dim + self.rope_dim) ** -0.5
-        weight = self.rope_scaling.mscale_all_dim
-        return plain if weight is None else plain * (0.1 * weight * math.log(self.rope_scaling.factor) + 1.0) ** 2
+        weight = self.rope_scaling.mscale_all_dim or 0.0
+        temperature = 0.1 * weight * math.log(self.rope_scaling.factor) + 1.0
+        return temperature**2 / math.sqrt(self.nope_dim + self.rope_dim)
 
     @property
     def expert_layout(self) -> ExpertLayout:

@@ -155,7 +155,8 @@ def _without_predictors(loaders: Loaders, path: Path) -> Loaders:
     if predictors:
         level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.DEBUG
         logging.getLogger("mt_core.deepseek").log(
-            level, f"notice: {len(predictors)} tensors of {path} predict further tokens and are left out ({', '.join(prefixes)}*)"
+            level,
+            f"notice: {len(predictors)} tensors of {path} predict further tokens and are left out ({', '.join(prefixes)}*)",
         )
     return {name: load for name, load in loaders.items() if name not in set(predictors)}
 

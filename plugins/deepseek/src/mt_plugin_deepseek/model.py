@@ -35,10 +35,6 @@ class Deepseek(DecoderModel):
     """Embed, blocks, norm, head. The base class gives ``forward``."""
 
     config: DeepseekConfig
-    default_targets = (
-        *("q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"),
-        *("gate_proj", "up_proj", "down_proj"),
-    )
     kept = (f"*.{CHOICE_BIAS}",)
 
     def __init__(self, config: DeepseekConfig) -> None:
@@ -50,6 +46,9 @@ class Deepseek(DecoderModel):
         )
         decoder = Decoder(nn.Embedding(config.vocab_size, config.dim), blocks, norm(config.dim))
         super().__init__(config, decoder, tied=config.tie_embeddings)
+        queries = ("q_proj",) if config.q_rank is None else ("q_a_proj", "q_b_proj")
+        others = ("kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+        self.default_targets = (*queries, *others)
 
     @property
     def steps(self) -> bool:

@@ -93,9 +93,7 @@ def _dequantised(loaders: Loaders, path: Path) -> Loaders:
             f"{path} lacks {BLOCKS} or {SCALES} of {', '.join(lacking)}, which MXFP4 needs both; fetch the files again"
         )
     whole = {name: load for name, load in loaders.items() if name not in parts}
-    return whole | {
-        stem: Mxfp4Loader(stem, path, loaders[stem + BLOCKS], loaders[stem + SCALES]) for stem in stems
-    }
+    return whole | {stem: Mxfp4Loader(stem, path, loaders[stem + BLOCKS], loaders[stem + SCALES]) for stem in stems}
 
 
 @dataclass(frozen=True, eq=False)
