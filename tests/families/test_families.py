@@ -20,6 +20,16 @@ from mt_train.engine.processes import Process
 from mt_train.plugins.resolve import resolve
 
 SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+LATENT: dict[str, Any] = {
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_experts": 8,
+    "n_groups": 4,
+    "expert_dim": 32,
+    "norm_eps": 1e-3,
+    "balance_rate": 1e-3,
+}
 MISTRAL: dict[str, Any] = {
     "model_type": "mistral",
     "vocab_size": 272,
@@ -51,6 +61,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "norm_eps": 1e-3,
     },
     "glm-4": {"name": "glm", **SMALL},
+    "gpt-oss": {"name": "gpt-oss", "window": 8, **SMALL, "n_experts": 4},
+    "deepseek-v3": {"name": "deepseek", **LATENT},
     "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""

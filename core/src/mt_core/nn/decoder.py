@@ -191,6 +191,10 @@ class GroupedQueryAttention(nn.Module):
         mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, **self.attention_options())
         return self.o_proj(mixed_BTNH.flatten(2))  # type: ignore[no-any-return]
 
+    def attention_options(self) -> AttentionOptions:
+        """Keywords of the ``AttentionFn``; a family adds what is a parameter, such as sinks."""
+        return self.options
+
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, N, H), keys and values (B, T, K, H), normed and not yet turned."""
         if self.fused:
