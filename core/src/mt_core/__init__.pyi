@@ -58,7 +58,6 @@ from mt_core.groups import whole_shape as whole_shape
 from mt_core.hookspecs import hookimpl as hookimpl
 from mt_core.kinds import Kind as Kind
 from mt_core.model_protocols import Quantizer as Quantizer
-from mt_core.nn.step import AdapterContext as AdapterContext
 from mt_core.protocols import Dataset as Dataset
 from mt_core.protocols import GradientTransform as GradientTransform
 from mt_core.protocols import ManyConversations as ManyConversations
@@ -75,6 +74,7 @@ from mt_core.rows import Message as Message
 from mt_core.rows import Rejected as Rejected
 from mt_core.rows import Row as Row
 from mt_core.rows import Sample as Sample
+from mt_core.step_context import AdapterContext as AdapterContext
 from mt_core.tracking.logs import notice as notice
 from mt_core.tracking.step_lines import StepLines as StepLines
 from mt_core.warmup import WarmupOptions as WarmupOptions

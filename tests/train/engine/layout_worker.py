@@ -124,6 +124,7 @@ class Bench:
                 "offload": case.get("offload", "none"),
                 "pipeline": pipeline,
                 "sequence": shared // pipeline,
+                "expert": min(case.get("expert", 1), world),
                 "deepspeed": case.get("deepspeed", {}),
             },
             "eval": {"every_steps": case.get("eval_every", 2)},
