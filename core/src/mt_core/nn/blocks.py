@@ -201,7 +201,7 @@ def _weights(
         scores_BKLs.div_(form.softcap).tanh_()
         slope_BKLs = 1 - scores_BKLs.square() if with_slope else None
         scores_BKLs.mul_(form.softcap)
-    scores_BKGts = scores_BKLs.unflatten(2, (-1, visible.shape[-2]))
+    scores_BKGts = scores_BKLs.view(*scores_BKLs.shape[:2], -1, visible.shape[-2], scores_BKLs.shape[3])
     scores_BKGts[..., : visible.shape[-1]].masked_fill_(~visible, -torch.inf)
     if sinks_N is not None:
         scores_BKGts[..., -1] = sinks_N.view(k_BKsH.shape[1], -1, 1)
