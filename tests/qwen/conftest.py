@@ -28,6 +28,7 @@ SHAPE: dict[str, Any] = {
     "rope_theta": 2e4,
 }
 YARN = {"type": "yarn", "factor": 4.0, "original_max_seq_len": 16}
+EXPERTS: dict[str, Any] = {"generation": 3, "n_experts": 6, "top_k": 2, "expert_dim": 24}
 MODELS: dict[str, dict[str, Any]] = {
     "2.5, tied": {"generation": 2, "tie_embeddings": True},
     "2.5, untied": {"generation": 2},
@@ -44,6 +45,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "rope_scaling": {"type": "llama3", "factor": 8.0, "original_max_seq_len": 16},
     },
     "3, window 5": {"generation": 3, "window": 5},
+    "3, experts": {**EXPERTS, "normalise": True},
+    "3, experts in some blocks, window 5": {**EXPERTS, "expert_step": 2, "normalise": False, "window": 5},
 }
 """Generation and feature. YaRN's original length and the windows are shorter than the texts."""
 
@@ -64,5 +67,5 @@ def make_pair(name: str, **more: Any) -> Pair:
             if parameter.dim() == 1:
                 parameter.uniform_(0.5, 1.5)
     ours = Qwen(config)
-    ours.load_state_dict(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict())  # experts have the names of transformers' fused ones
     return ours, theirs

@@ -31,6 +31,8 @@ MODELS = [
     "3, linear scaling",
     "3, Llama 3 scaling",
     "3, window 5",
+    "3, experts",
+    "3, experts in some blocks, window 5",
 ]
 LENGTHS = {"one document": [40], "packed": [9, 20, 11]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,8 @@ from mt_core.nn import (
     Mixture,
     Router,
     SdpaAttention,
+    StepSums,
+    balance_by_bias,
     balance_loss,
 )
 
@@ -39,7 +42,9 @@ def hidden(rows: int = B) -> Tensor:
 
 
 def mixture(balance: float = 0.0, factor: LossFactor | None = None) -> Mixture:
-    made = Mixture(router(), Experts(ExpertLayout(n_experts=X, width=D, hidden=8)), balance=balance, factor=factor)
+    made = Mixture(
+        router(), Experts(ExpertLayout(n_experts=X, width=D, hidden=8)), index=0, balance=balance, factor=factor
+    )
     for each in made.experts.parameters():
         nn.init.normal_(each, generator=torch.Generator().manual_seed(2))
     return made
@@ -52,7 +57,7 @@ def test_the_loss_of_a_row_is_transformers_over_top_k_times_its_tokens(top_k: in
     gate, x_BTD = router(top_k), hidden(rows=1)
     logits = x_BTD[0] @ gate.weight.T
     theirs = load_balancing_loss_func((logits,), X, top_k)
-    assert float(balance_loss(gate(x_BTD[0]), context(rows=1))) == pytest.approx(float(theirs) / top_k * T)
+    assert balance_loss(gate(x_BTD[0]), context(rows=1)).item() == pytest.approx(float(theirs) / top_k * T)
 
 
 def test_a_row_counts_by_itself_and_tokens_that_are_not_trained_do_not() -> None:
@@ -93,7 +98,50 @@ def test_the_balance_loss_adds_its_gradient_times_the_factor_and_changes_no_outp
 def test_what_every_token_gets_is_added() -> None:
     shared = nn.Linear(D, D)
     made = mixture()
-    with_shared = Mixture(made.router, made.experts, shared=shared)  # type: ignore[arg-type]
+    with_shared = Mixture(made.router, made.experts, index=0, shared=shared)  # type: ignore[arg-type]
     x_BTD = hidden()
     assert torch.allclose(with_shared(x_BTD, context()), made(x_BTD, context()) + shared(x_BTD))
     assert "shared_experts.weight" in with_shared.state_dict()
+
+
+def test_figures_say_how_the_load_of_trained_tokens_is_spread() -> None:
+    labels = torch.zeros(1, T, dtype=torch.long)
+    labels[0, 4:] = -100
+    made, sums = mixture(), StepSums()
+    with torch.no_grad():
+        made.router.weight.copy_(100 * torch.eye(X, D))
+    x_BTD = torch.eye(X, D)[[0, 0, 0, 1, 3]][None] + 0.5 * torch.eye(X, D)[[1, 1, 1, 0, 2]][None]
+    with sums.collecting():
+        made(x_BTD, replace(context(labels, rows=1), sums=sums))
+    assert sums.gathered["experts.0"].tolist() == [4, 4, 0, 0]
+    found = {name: float(total / count) for name, (total, count) in sums.figures.items()}
+    assert found == pytest.approx(
+        {"router_busiest": X / 2, "router_idlest": 0, "router_dead": 2, "router_entropy": 1 / X}, abs=1e-6
+    )
+
+
+class Step:
+    """What a model has after a step, of one mixture."""
+
+    def __init__(self, module: Mixture, counts_X: Tensor) -> None:
+        self.module, self.counts_X = module, counts_X
+
+    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        return iter([("mlp", self.module)])
+
+    def step_sum(self, name: str) -> Tensor:
+        return {self.module.choices: self.counts_X}[name]
+
+    def read(self, name: str) -> Tensor:
+        return self.module.get_parameter(name.removeprefix("mlp.")).detach().clone()
+
+    def write(self, name: str, value: Tensor) -> None:
+        self.module.get_parameter(name.removeprefix("mlp.")).data.copy_(value)
+
+
+def test_a_bias_goes_up_for_the_idle_and_down_for_the_busy() -> None:
+    options = RouterOptions(n_experts=X, top_k=1, gate="sigmoid", choice_bias=True)
+    made = Mixture(Router(options, D), Experts(ExpertLayout(n_experts=X, width=D, hidden=8)), index=3)
+    balance_by_bias(Step(made, torch.tensor([8, 2, 4, 2.0])), 0.25)  # type: ignore[arg-type]
+    assert made.router.e_score_correction_bias is not None
+    assert made.router.e_score_correction_bias.tolist() == [-0.25, 0.25, 0, 0.25]

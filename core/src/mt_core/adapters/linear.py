@@ -147,13 +147,16 @@ def viewing(model: nn.Module, view: View) -> Iterator[None]:
 
 def read_base(context: AdapterContext, name: str, layer: AdaptedLinear) -> Tensor:
     """The base's weight of a layer in a running engine, (F, E), in fp32."""
-    return context.read(f"{name}.weight").float() if layer.is_plain else layer.base_weight()
+    if "weight" not in layer._parameters:
+        return layer.base_weight()
+    stored = context.read(f"{name}.weight").float()
+    return stored.T if layer.is_transposed else stored
 
 
 def write_base(context: AdapterContext, name: str, layer: AdaptedLinear, weight_FE: Tensor) -> None:
     """Rewrite it, on all ranks. The adapter declares ``rewrites_base``."""
-    if layer.is_plain:
-        context.write(f"{name}.weight", weight_FE)
+    if "weight" in layer._parameters:
+        context.write(f"{name}.weight", weight_FE.T if layer.is_transposed else weight_FE)
     else:
         layer.put_base_weight(weight_FE)
 

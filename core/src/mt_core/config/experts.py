@@ -42,6 +42,18 @@ class ExpertLayout:
             shapes["down_proj_bias"] = (self.n_experts, self.width)
         return shapes
 
+    def listed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name → shape of the tensors of the listed form, as ``3.gate_proj.weight``."""
+        gate, up, down = self.projections
+        inner, outer = (self.hidden, self.width), (self.width, self.hidden)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for expert in range(self.n_experts):
+            for name, shape in ((gate, inner), (up, inner), (down, outer)):
+                shapes[f"{expert}.{name}.weight"] = shape
+                if self.bias:
+                    shapes[f"{expert}.{name}.bias"] = shape[:1]
+        return shapes
+
 
 @dataclass(frozen=True, kw_only=True)
 class RouterOptions:

@@ -1,25 +1,30 @@
-"""A mixture of experts in the place of an MLP, and the loss that balances its load.
+"""A mixture of experts in the place of an MLP, what it reports, and the two ways to balance its load: a loss, and a bias.
 
 Shapes: B rows, T tokens, N = B · T, D model width, X experts, K experts of a token.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
+from mt_core.groups import whole_shape
 from mt_core.nn.adapted import LossFactor, with_loss
 from mt_core.nn.batch import NOT_TRAINED
+from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import BlockContext
 from mt_core.nn.experts import Experts, ListedExperts
 from mt_core.nn.router import Choice, Router
+from mt_core.step_context import AdapterContext
 
 
 class Mixture(nn.Module):
     """Each token's own experts, weighed by its router, and what every token gets beside them (``shared``).
 
-    ``router_name`` and ``shared_name`` are the names that published checkpoints have for these parts. ``balance`` is the coefficient of
-    ``balance_loss``, which reaches what is trained through ``factor``, the model's ``loss_factor``.
+    ``index`` is that of its block. ``router_name`` and ``shared_name`` are the names that published checkpoints have for these parts.
+    ``balance`` is the coefficient of ``balance_loss``, which reaches what is trained through ``factor``, the model's ``loss_factor``.
     """
 
     experts: Experts | ListedExperts
@@ -29,6 +34,7 @@ class Mixture(nn.Module):
         router: Router,
         experts: Experts,
         *,
+        index: int,
         shared: nn.Module | None = None,
         balance: float = 0.0,
         factor: LossFactor | None = None,
@@ -37,7 +43,7 @@ class Mixture(nn.Module):
     ) -> None:
         super().__init__()
         assert not balance or factor is not None, "a balance loss needs the model's loss_factor"
-        self.balance, self.factor = balance, factor
+        self.index, self.balance, self.factor = index, balance, factor
         self.router_name, self.shared_name = router_name, shared_name
         self.add_module(router_name, router)
         self.experts = experts
@@ -52,6 +58,8 @@ class Mixture(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         x_ND = x_BTD.flatten(0, 1)
         choice: Choice = self.router(x_ND)
+        if context.collects():
+            context.gather(self.choices, report_choice(choice, context))
         out_BTD: Tensor = self.experts(x_ND, choice).view_as(x_BTD)
         shared = getattr(self, self.shared_name)
         if shared is not None:
@@ -59,6 +67,49 @@ class Mixture(nn.Module):
         if not (self.balance and self.factor is not None and self.training and torch.is_grad_enabled()):
             return out_BTD
         return with_loss(out_BTD, self.balance * balance_loss(choice, context), self.factor)
+
+    @property
+    def choices(self) -> str:
+        """The name under which the choices of a step are gathered: how often each expert was chosen by trained tokens, (X,)."""
+        return f"experts.{self.index}"
+
+    def flops_per_token(self, length: int) -> float:
+        """6 per weight that a token is multiplied by: the router's, those of its own experts, and of what every token gets."""
+        layout, shared = self.experts.layout, getattr(self, self.shared_name)
+        own = layout.width * (layout.n_experts + 3 * self.router.options.top_k * layout.hidden)
+        return 6.0 * (
+            own + (0 if shared is None else sum(math.prod(whole_shape(each)) for each in shared.parameters()))
+        )
+
+
+@exclude_from_compile
+@torch.no_grad()
+def report_choice(choice: Choice, context: BlockContext) -> Tensor:
+    """Report figures of this layer and micro-batch, of trained tokens: load of the busiest and the idlest expert (1 is an equal share), how
+    many experts no token chose, and the perplexity of the router's probabilities as a share of all experts. Returns how often each
+    expert was chosen, (X,)."""
+    n_experts, trained_N = choice.probabilities_NX.shape[-1], trained_tokens(context).flatten()
+    ones_NK = trained_N[:, None].expand_as(choice.experts_NK).flatten().float()
+    counts_X = ones_NK.new_zeros(n_experts).index_add_(0, choice.experts_NK.flatten(), ones_NK)
+    has_tokens = trained_N.any().float()
+    load_X = counts_X * n_experts / counts_X.sum().clamp_min(1)
+    context.report("router_busiest", load_X.max(), has_tokens)
+    context.report("router_idlest", load_X.min(), has_tokens)
+    context.report("router_dead", (counts_X == 0).sum() * has_tokens, has_tokens)
+    entropy_N = torch.special.entr(choice.probabilities_NX).sum(-1)
+    context.report("router_entropy", (entropy_N.exp() / n_experts * trained_N).sum(), trained_N.sum())
+    return counts_X
+
+
+def balance_by_bias(context: AdapterContext, rate: float) -> None:
+    """Raise the bias for the choice of each expert that had less than an equal share of the step's trained tokens by ``rate``, and lower
+    that of the others (https://arxiv.org/abs/2408.15664, algorithm 1). A model calls it in ``after_step``."""
+    for name, module in context.modules():
+        if not isinstance(module, Mixture) or any(each.is_meta for each in module.router.parameters()):
+            continue
+        bias = f"{name}.{module.router_name}.e_score_correction_bias"
+        counts_X = context.step_sum(module.choices)
+        context.write(bias, context.read(bias).float() + rate * torch.sign(counts_X.mean() - counts_X).float())
 
 
 def balance_loss(choice: Choice, context: BlockContext) -> Tensor:

@@ -17,7 +17,17 @@ from mt_core.weights.config_json import (
     refuse_values,
     write_config,
 )
-from mt_core.weights.files import Loaders, RowInit, check_file, contained_file, open_pickle, open_safetensors, read_json
+from mt_core.weights.experts import fused_experts, listed_experts
+from mt_core.weights.files import (
+    Loaders,
+    RowInit,
+    check_file,
+    contained_file,
+    load_rows,
+    open_pickle,
+    open_safetensors,
+    read_json,
+)
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 
 __all__ = [
@@ -32,8 +42,11 @@ __all__ = [
     "contained_file",
     "decoder_format",
     "decoder_tensors",
+    "fused_experts",
     "is_folder",
     "layer_types",
+    "listed_experts",
+    "load_rows",
     "open_folder",
     "open_pickle",
     "open_safetensors",

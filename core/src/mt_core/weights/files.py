@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Loaders = dict[str, "Callable[[], Tensor]"]
-"""Tensor name → a function that loads this one tensor."""
+"""Tensor name → a function that loads this one tensor.
+
+One that can load rows of the first dimension alone has ``shape`` and ``rows(start, end)`` (``load_rows``), so that nobody holds a large
+tensor of which a part is wanted."""
 
 RowInit = Literal["mean", "subtokens", "normal"]
 """How the row of a new token begins: as the mean of the old rows; as that of the tokens which its text was read as before; or as a
@@ -113,14 +116,42 @@ def open_safetensors(path: Path) -> Loaders:
             names = list(file.keys())
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"cannot read {path}: {error}; fetch the file again") from error
-    return {name: partial(_load, path, name) for name in names}
+    return {name: _TensorOfFile(path, name) for name in names}
 
 
-def _load(path: Path, name: str) -> Tensor:
-    from safetensors import safe_open
+@dataclass(frozen=True)
+class _TensorOfFile:
+    """Loads a tensor of a safetensors file, or some rows of it."""
 
-    with safe_open(str(path), framework="pt") as file:
-        return file.get_tensor(name)  # type: ignore[no-any-return]
+    path: Path
+    name: str
+
+    def __call__(self) -> Tensor:
+        from safetensors import safe_open
+
+        with safe_open(str(self.path), framework="pt") as file:
+            return file.get_tensor(self.name)  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the whole tensor, which its file's header says."""
+        from safetensors import safe_open
+
+        with safe_open(str(self.path), framework="pt") as file:
+            return tuple(file.get_slice(self.name).get_shape())
+
+    def rows(self, start: int, end: int) -> Tensor:
+        """Load the rows from ``start`` up to ``end`` of the first dimension."""
+        from safetensors import safe_open
+
+        with safe_open(str(self.path), framework="pt") as file:
+            return file.get_slice(self.name)[start:end]  # type: ignore[no-any-return]
+
+
+def load_rows(load: Callable[[], Tensor], start: int, end: int) -> Tensor:
+    """Load rows of the first dimension: these alone where the loader can."""
+    rows = getattr(load, "rows", None)
+    return load()[start:end] if rows is None else rows(start, end)
 
 
 def open_pickle(path: Path, *, within: str | None = None) -> Loaders:

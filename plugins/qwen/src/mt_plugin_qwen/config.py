@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mt_core import DecoderConfig
+from mt_core import DecoderConfig, ExpertLayout, RouterOptions
 
 SCALINGS = ("none", "linear", "yarn", "llama3")
 """All but ``dynamic``, which no Qwen was made with."""
@@ -15,7 +15,8 @@ SCALINGS = ("none", "linear", "yarn", "llama3")
 
 class QwenConfig(DecoderConfig):
     """Generation 2 (Qwen 2 and 2.5, https://arxiv.org/abs/2412.15115) has biases in the projections of queries, keys and
-    values; generation 3 (https://arxiv.org/abs/2505.09388) has none, and a norm on each head of queries and keys.
+    values; generation 3 (https://arxiv.org/abs/2505.09388) has none, and a norm on each head of queries and keys. With ``n_experts`` a
+    block of generation 3 has a mixture of experts in the place of its MLP.
     """
 
     generation: Literal[2, 3] = Field(description="2: Qwen 2 and 2.5; 3: Qwen 3")
@@ -24,9 +25,20 @@ class QwenConfig(DecoderConfig):
     window: int | None = Field(None, gt=0, description="tokens that a block with a window sees, itself included")
     window_from: int = Field(0, ge=0, description="first block with the window (index); those before it see all")
 
+    n_experts: int | None = Field(None, gt=0, le=65_536, description="experts of a block; none is a dense model")
+    top_k: int = Field(8, gt=0, le=65_536, description="experts of a token")
+    expert_dim: int = Field(768, gt=0, le=16_777_216, description="hidden width of an expert (channels)")
+    normalise: bool = Field(True, description="the weights of a token's experts are divided by their sum")
+    expert_step: int = Field(1, gt=0, description="every so many blocks one has experts; the others have an MLP")
+    dense_blocks: tuple[int, ...] = Field((), description="further blocks (indices) that have an MLP")
+    balance: float = Field(
+        0.0, ge=0, description="coefficient of the balance loss, which is 1 a token and block where the load is even"
+    )
+
     def faults(self) -> Iterator[str]:
-        """The windows, and the scaling of positions."""
+        """The windows, the scaling of positions, and the experts."""
         yield from super().faults()
+        yield from self._mixture_faults()
         if self.window is None and self.window_from:
             yield f"window_from={self.window_from} without window; set window, or leave window_from out"
         if self.window is not None and self.window_from >= self.n_layers:
@@ -36,6 +48,36 @@ class QwenConfig(DecoderConfig):
             )
         if self.rope_scaling.type not in SCALINGS:
             yield f"rope_scaling.type={self.rope_scaling.type!r} is not Qwen's; use one of {SCALINGS}"
+
+    def _mixture_faults(self) -> Iterator[str]:
+        if self.n_experts is None:
+            if self.balance or self.dense_blocks:
+                yield "balance and dense_blocks are for a mixture; set n_experts, or leave them out"
+            return
+        if self.generation != 3:
+            yield f"n_experts={self.n_experts} in generation {self.generation}; the mixtures here are Qwen 3's, set generation=3"
+        if self.window_from:
+            yield f"window_from={self.window_from} in a mixture, all of whose blocks have the window; set it to 0"
+        try:
+            self.router()
+        except ValueError as error:
+            yield str(error)
+
+    def router(self) -> RouterOptions:
+        """How the experts of a token are chosen. Raises ``ValueError`` for sizes that do not fit."""
+        assert self.n_experts is not None, "a dense model has no router"
+        return RouterOptions(n_experts=self.n_experts, top_k=self.top_k, normalise=self.normalise)
+
+    def experts(self) -> dict[str, ExpertLayout]:
+        """Return the layouts of the experts by the names of their modules; none for a dense model."""
+        if self.n_experts is None:
+            return {}
+        layout = ExpertLayout(n_experts=self.n_experts, width=self.dim, hidden=self.expert_dim)
+        return {f"model.layers.{i}.mlp.experts": layout for i in range(self.n_layers) if self.is_mixture(i)}
+
+    def is_mixture(self, index: int) -> bool:
+        """Return whether a block has experts."""
+        return self.n_experts is not None and index not in self.dense_blocks and (index + 1) % self.expert_step == 0
 
     def window_of(self, index: int) -> int | None:
         """The window of one block (tokens); ``None`` where it sees the whole text."""

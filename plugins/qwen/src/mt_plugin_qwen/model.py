@@ -1,4 +1,4 @@
-"""Qwen 2.5 (https://arxiv.org/abs/2412.15115) and Qwen 3 (https://arxiv.org/abs/2505.09388), dense.
+"""Qwen 2.5 (https://arxiv.org/abs/2412.15115) and Qwen 3 (https://arxiv.org/abs/2505.09388), dense and with experts.
 
 Names of parameters are those of the published checkpoints.
 """
@@ -9,28 +9,43 @@ from functools import partial
 
 from torch import nn
 
-from mt_core.nn import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, RMSNorm, Rotary
+from mt_core import ExpertLayout
+from mt_core.nn import (
+    Block,
+    Decoder,
+    DecoderModel,
+    Experts,
+    GatedMLP,
+    GroupedQueryAttention,
+    LossFactor,
+    Mixture,
+    RMSNorm,
+    Rotary,
+    Router,
+)
 
 from .config import QwenConfig
 
 
 class Qwen(DecoderModel):
-    """Blocks of attention and gated MLP. The base class gives the rest."""
+    """Blocks of attention and gated MLP, or experts. The base class gives the rest."""
 
     config: QwenConfig
     residual_outputs = ()
 
     def __init__(self, config: QwenConfig) -> None:
+        factor = LossFactor()
         rotary = Rotary(config.head_dim, theta=config.rope_theta, scaling=config.rope_scaling)
         decoder = Decoder(
             nn.Embedding(config.vocab_size, config.dim),
-            [build_block(config, index, rotary) for index in range(config.n_layers)],
+            [build_block(config, index, rotary, factor) for index in range(config.n_layers)],
             RMSNorm(config.dim, eps=config.norm_eps),
         )
         super().__init__(config, decoder, tied=config.tie_embeddings)
+        self.loss_factor = factor
 
 
-def build_block(config: QwenConfig, index: int, rotary: Rotary) -> Block:
+def build_block(config: QwenConfig, index: int, rotary: Rotary, factor: LossFactor) -> Block:
     """Build one block: biases of queries, keys and values in generation 2, norms of each head in generation 3."""
     norm = partial(RMSNorm, eps=config.norm_eps)
     attention = GroupedQueryAttention(
@@ -42,4 +57,12 @@ def build_block(config: QwenConfig, index: int, rotary: Rotary) -> Block:
         norm=norm,
         window=config.window_of(index),
     )
-    return Block(attention, GatedMLP(config.dim, config.ffn_dim), dim=config.dim, norm=norm)
+    mlp = build_mixture(config, index, factor) if config.is_mixture(index) else GatedMLP(config.dim, config.ffn_dim)
+    return Block(attention, mlp, dim=config.dim, norm=norm)
+
+
+def build_mixture(config: QwenConfig, index: int, factor: LossFactor) -> Mixture:
+    """Build what a block has in the place of its MLP. The load is balanced by a loss, if at all."""
+    options = config.router()
+    layout = ExpertLayout(n_experts=options.n_experts, width=config.dim, hidden=config.expert_dim)
+    return Mixture(Router(options, config.dim), Experts(layout), index=index, balance=config.balance, factor=factor)

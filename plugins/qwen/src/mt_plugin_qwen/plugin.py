@@ -27,7 +27,7 @@ def mt_model_configs() -> list[ModelFamily]:
             default_variant="3-tiny",
             architectures=tuple(each.name for each in ARCHITECTURES),
             formats=(HUGGINGFACE,),
-            summary="Qwen 2.5 and 3, dense",
+            summary="Qwen 2.5 and 3, dense and mixtures of experts",
             source=SOURCE,
         )
     ]

@@ -42,6 +42,22 @@ TINY: Mapping[str, Any] = {
 }
 """Ours, for tests and first steps."""
 
+MIXTURE: Mapping[str, Any] = {**THIRD, "n_kv_heads": 4, "n_experts": 128, "top_k": 8, "normalise": True}
+"""What the mixtures of Qwen 3 share."""
+MIXTURES: Mapping[str, Mapping[str, Any]] = {
+    "3-tiny-moe": {
+        "generation": 3,
+        **TINY,
+        "head_dim": 32,
+        "n_experts": 8,
+        "top_k": 2,
+        "expert_dim": 48,
+        "normalise": True,
+    },
+    "3-30b-a3b": {**MIXTURE, "dim": 2048, "n_layers": 48, "n_heads": 32, "ffn_dim": 6144, "expert_dim": 768},
+    "3-235b-a22b": {**MIXTURE, "dim": 4096, "n_layers": 94, "n_heads": 64, "ffn_dim": 12_288, "expert_dim": 1536},
+}
+
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "2.5-tiny": {"generation": 2, **TINY, "head_dim": 32},
     "2.5-0.5b": {
@@ -120,10 +136,12 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "3-8b": {**THIRD, "dim": 4096, "n_layers": 36, "n_heads": 32, "ffn_dim": 12_288},
     "3-14b": {**THIRD, "dim": 5120, "n_layers": 40, "n_heads": 40, "ffn_dim": 17_408},
     "3-32b": {**THIRD, "dim": 5120, "n_layers": 64, "n_heads": 64, "ffn_dim": 25_600},
+    **MIXTURES,
 }
 
 VARIANT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "2.5-tiny": {"optimizer.lr": 3e-3},
     "3-tiny": {"optimizer.lr": 3e-3},
+    "3-tiny-moe": {"optimizer.lr": 3e-3},
 }
 """Size → defaults of a run."""

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from mt_core.adapters.base import Adapter
 from mt_core.adapters.linear import adapted_layers
 from mt_core.errors import WeightsError
-from mt_core.nn import AdaptedLinear, TrainModel
-from mt_core.weights import Loaders
+from mt_core.nn import AdaptedLinear, TrainModel, expert_layouts
+from mt_core.weights import Loaders, listed_experts
 from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import base_files, hashes_under
+from mt_train.assemble.expert_forms import fit_experts
 from mt_train.assemble.parts import Parts
 from mt_train.engine.build import TensorSource, exchange, value_of
 from mt_train.engine.meta import on_meta
@@ -48,7 +49,7 @@ class AdapterPlacement:
     def of(cls, saved: SavedAdapter, parts: Parts, *, is_stated: bool = True) -> Self:
         """Put it there. Raises ``WeightsError`` for an adapter of another model."""
         with on_meta():
-            model = parts.model()
+            model = parts.model(adaptable=True)
             base = frozenset(name for name, _ in model.named_parameters())
             adapter = saved.build()
             saved.folder.check_places(model)
@@ -111,7 +112,10 @@ def merged_weights(parts: Parts, source: TensorSource, names: set[str], say: Say
     for path in sorted({path for path in paths if paths.count(path) > 1}):
         say(f"notice: model.adapters names {path} {paths.count(path)} times, and it is merged as often")
     known = base_files(parts) if any(each.folder.written.get("base") for each in parts.merged) else {}
-    weights, seed = source, parts.config.train.seed
+    seed = parts.config.train.seed
+    if parts.merged:
+        source = _listed(parts, source)
+    weights = source
     for number, saved in enumerate(parts.merged, 1):
         placed = AdapterPlacement.of(saved, parts)
         own = {name: load for name, load in placed.tensors.items() if name in placed.base_names}
@@ -120,13 +124,26 @@ def merged_weights(parts: Parts, source: TensorSource, names: set[str], say: Say
             raise other_weights(saved)
         layers = dict(adapted_layers(placed.model))
         source = {**source, **own, **dict(_merged_layers(placed, layers, {**source, **own}, seed, saved.folder.path))}
-        if unknown := sorted(source.keys() - names):
+        if unknown := sorted(source.keys() - names - placed.base_names):
             raise WeightsError(
                 f"{saved.folder.path} gives the model {', '.join(unknown[:4])}, for which it has no place"
             )
         more = f", {len(own)} weights replaced" if own else ""
         say(f"adapter {saved.folder.path} ({saved.component.name}): {len(layers)} layers merged{more}")
-    return source
+    return fit_experts(parts, source, names)
+
+
+def _listed(parts: Parts, source: TensorSource) -> TensorSource:
+    """The weights with experts listed, as adapters have them; those that are not given are drawn, since some may become others."""
+    with on_meta():
+        model = parts.model(adaptable=True)
+    layouts, shapes = expert_layouts(model), {name: each.shape for name, each in model.named_parameters()}
+    drawn = {
+        name: partial(value_of, model, name, shape, {}, parts.config.train.seed)
+        for name, shape in shapes.items()
+        if any(name.startswith(f"{place}.") for place in layouts)
+    }
+    return {**drawn, **listed_experts(source, layouts)}
 
 
 def _check_base(saved: SavedAdapter, known: Mapping[str, str], number: int, *, rewrites: bool, say: Say) -> None:

@@ -61,6 +61,8 @@ class Parts:
     """Parts of each, by the same places; ``None`` where there are none."""
     uses: Mapping[str, Uses]
     """Components of the run that each takes, by the same places."""
+    adapters_follow: bool = False
+    """Adapters are put into the model that the config does not name."""
 
     @classmethod
     def of(cls, resolved: Resolved) -> Parts:
@@ -97,12 +99,32 @@ class Parts:
         built: Objective = self._build("objective", options, tokenizer=tokenizer, template=template)
         return built
 
-    def model(self, options: ModelConfig | None = None) -> TrainModel:
-        """Build the model on the default device, in fp32, perhaps in another shape, with what the objective trains beside it."""
+    def model(self, options: ModelConfig | None = None, *, adaptable: bool | None = None) -> TrainModel:
+        """Build the model on the default device, in fp32, perhaps in another shape, with what the objective trains beside it.
+
+        ``adaptable``: experts of a mixture are listed, so that adapters and quantizers find their projections; without it they are
+        where the run has such an adapter or a quantizer.
+        """
         options = self.config.model.options if options is None else options
         built: TrainModel = self._build("train_model", options)
         self._add_objective_modules(built.head)
+        self._list_experts(built, adaptable)
         return built
+
+    def _list_experts(self, module: nn.Module, adaptable: bool | None = None) -> None:
+        from mt_core.nn import Experts, list_experts
+
+        if any(isinstance(each, Experts) for each in module.modules()) and (
+            self.takes_projections if adaptable is None else adaptable
+        ):
+            list_experts(module)
+
+    @cached_property
+    def takes_projections(self) -> bool:
+        """Whether the run has a quantizer, or an adapter that puts something into the model: these need linear layers."""
+        from mt_core.adapters.base import Adapter
+
+        return self.adapters_follow or self.quantizer() is not None or type(self.adapter()).inject is not Adapter.inject
 
     def pipeline_layers(self) -> list[LayerSpec] | None:
         """Return the layers that the model's plugin offers for a pipeline, if it does."""
@@ -115,7 +137,15 @@ class Parts:
             self._add_objective_modules(head)
             return head
 
-        return [*layers, replace(last, build=build_head)]
+        def build_layer(spec: LayerSpec) -> nn.Module:
+            module = spec.build()
+            self._list_experts(module)
+            return module
+
+        return [
+            *(replace(spec, build=partial(build_layer, spec)) for spec in layers),
+            replace(last, build=build_head),
+        ]
 
     def _add_objective_modules(self, head: nn.Module) -> None:
         build = self.objective_component.modules

@@ -15,6 +15,7 @@ from mt_core.nn import TrainModel
 from mt_core.nn.objective import split_objective_name
 from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import adapter_folder, base_files, check_base_of, first_adapter, without_gone
+from mt_train.assemble.expert_forms import fit_experts
 from mt_train.assemble.merging import AdapterPlacement, merged_weights, other_weights
 from mt_train.assemble.objective_files import read_objective
 from mt_train.assemble.parts import Parts
@@ -42,7 +43,7 @@ def weights_of(
     if checkpoint is None:
         found = pretrained_values(parts, parts.config.model, names, say, adapted=adapted)
         return {**found, **_base_part(parts, names, found, say)}
-    saved = open_model(checkpoint / "model")
+    saved = fit_experts(parts, open_model(checkpoint / "model"), names)
     base = read_manifest(checkpoint).get("base")
     own = names if not adapted else list(saved)  # what is left over is looked at once the adapter is there
     _check_checkpoint(saved, names, known=own, whole=base is None)
@@ -70,7 +71,8 @@ def adapter_weights(
         found = folder.for_model(adapter, model, run=run, stated=is_stated(folder, parts))
         _check_overlay(str(folder.path), found, [*base, *own])
     elif checkpoint is None:
-        found = _overlay(parts.config.model.source.overlay, [*base, *own])
+        found = fit_experts(parts, _overlay(parts.config.model.source.overlay), [*base, *own])
+        _check_overlay(parts.config.model.source.overlay, found, [*base, *own])
     else:
         found = open_model(checkpoint / "model")
         _check_checkpoint(found, own, known=[*base, *own])
@@ -133,14 +135,15 @@ def pretrained_values(
     if model.source.weights is not None:
         assert parts.weights_format is not None, "resolve() finds the format"
         assert parts.weights_path is not None, "and the weights"
-        found = _with_objective(
-            parts.weights_path, parts.weights_format.tensors(parts.weights_path, model.options), names
-        )
+        found = parts.weights_format.tensors(parts.weights_path, model.options)
+        found = fit_experts(parts, _with_objective(parts.weights_path, found, names), names)
         drawn = {name for name in names if _may_lack(name, names, own_head=parts.objective_component.head == "own")}
         wanted = [name for name in names if name in found or name not in drawn]
         source = check_names(found, wanted, model.source.allow_missing, model.source.allow_unexpected, say)
         source = _with_new_rows(parts, model, source, say)
-    known, overlay = set(names), _overlay(model.source.overlay, None if adapted else names)
+    known, overlay = set(names), fit_experts(parts, _overlay(model.source.overlay), names)
+    if not adapted:
+        _check_overlay(model.source.overlay, overlay, names)
     if model.source.overlay is not None:
         say(f"overlay {model.source.overlay}: {len(overlay)} tensors replace or complete the weights")
     over = {name: load for name, load in overlay.items() if name in known}
@@ -164,16 +167,14 @@ def _may_lack(name: str, names: list[str], *, own_head: bool) -> bool:
     return split_objective_name(name) is not None or (own_head and of_head)
 
 
-def _overlay(path: str | None, known: list[str] | None) -> TensorSource:
-    """Return the tensors of an overlay. Raises ``WeightsError`` for one that is not known."""
+def _overlay(path: str | None) -> TensorSource:
+    """Return the tensors of an overlay."""
     folder = adapter_folder(path)
-    overlay = {} if path is None else open_overlay(Path(path)) if folder is None else folder.tensors()
-    if known is not None:
-        _check_overlay(path, overlay, known)
-    return overlay
+    return {} if path is None else open_overlay(Path(path)) if folder is None else folder.tensors()
 
 
 def _check_overlay(path: str | None, overlay: TensorSource, known: list[str]) -> None:
+    """Raise ``WeightsError`` for a tensor that is not known."""
     if unknown := sorted(set(overlay) - set(known)):
         raise WeightsError(f"the overlay {path} holds tensors that the model lacks: {', '.join(unknown)}")
 

@@ -20,6 +20,7 @@ from mt_core.nn import Batch
 from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import adapter_folder
 from mt_train.assemble.data import RunData
+from mt_train.assemble.expert_forms import fit_experts
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reference import measure_batch, measures
 from mt_train.checkpoint.tensors import open_overlay
@@ -77,7 +78,7 @@ def _of_adapter(parts: Parts, overlay: Path) -> list[str]:
     """Return the tensors of an overlay that are none of the model's. It may be gone where a run is resumed."""
     with on_meta():
         names = {name for name, _ in parts.model().named_parameters()}
-    return sorted(set(open_overlay(overlay)) - names) if overlay.exists() else []
+    return sorted(set(fit_experts(parts, open_overlay(overlay), names)) - names) if overlay.exists() else []
 
 
 def stepper_of(engine: Engine, data: RunData) -> Stepper:
