@@ -43,6 +43,19 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
 
+GPT_OSS = {
+    **{key: value for key, value in MISTRAL.items() if key != "model_type"},
+    "model_type": "gpt_oss",
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "head_dim": 8,
+}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "qwen-3, experts": FAMILIES["qwen-3, experts"],
+    "gpt-oss, by transformers' own code": {"name": "huggingface", "config": GPT_OSS},
+}
+"""Models whose experts ranks divide."""
+
 PACKED = {"objective": "pretrain"}
 ALONE: dict[str, dict[str, Any]] = {
     "whole": {"stage": 0},
@@ -61,6 +74,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "resumed-from-pipeline": {"stage": "auto", "pipeline": 2, "do": "resume", "then": {"stage": 3, "pipeline": 1}},
 }
 """The same on two."""
+DIVIDED: dict[str, Any] = {"stage": 3, "expert": 2, "do": "resume", "then": {"stage": 1, "expert": 2}}
+"""Expert ranks at two stages."""
 
 Launch = Callable[..., dict[str, Any]]
 
@@ -75,12 +90,14 @@ def of_all_families(layouts: dict[str, dict[str, Any]]) -> dict[str, dict[str, A
 
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch("families/family_worker.py", 1, tmp_path_factory.mktemp("one"), of_all_families(ALONE))
+    alone = {f"{name}: whole": {"stage": 0, "family": slot} for name, slot in MIXTURES.items()}
+    return launch("families/family_worker.py", 1, tmp_path_factory.mktemp("one"), alone | of_all_families(ALONE))
 
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), of_all_families(SHARED))
+    divided = {f"{name}: divided": {**DIVIDED, "family": slot} for name, slot in MIXTURES.items()}
+    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), divided | of_all_families(SHARED))
 
 
 def close(first: list[float], second: list[float], tolerance: float) -> bool:
@@ -98,6 +115,14 @@ def test_two_processes_equal_one(one: dict[str, Any], two: dict[str, Any], famil
     assert alone["tokens"] == shared["tokens"]
     for key in ("losses", "norms", "eval"):
         assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+
+
+@pytest.mark.parametrize("family", MIXTURES)
+def test_ranks_that_divide_experts_equal_one_process(one: dict[str, Any], two: dict[str, Any], family: str) -> None:
+    """At ZeRO 3, and from its checkpoint on at ZeRO 1."""
+    alone, divided = one[f"{family}: whole"], two[f"{family}: divided"]
+    for key in ("losses", "norms", "eval"):
+        assert close(alone[key], divided[key], 1e-5), (key, alone[key], divided[key])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
