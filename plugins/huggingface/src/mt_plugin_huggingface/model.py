@@ -20,7 +20,7 @@ from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import Rule, inside
 from .build import build_language_model, built_values, mask_rules, true_buffers
-from .config import BY_LENGTH, HuggingFaceConfig, rope_types
+from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
 from .experts import (
     TheirExperts,
     TheirListedExperts,
@@ -49,7 +49,7 @@ class HuggingFaceModel(TrainModel):
         self.config = config
         model, kind = build_language_model(config), config.kind
         use_document_lengths(model)
-        self.ragged_batches = kind.knows_documents and not rope_types(config.config) & {*BY_LENGTH}
+        self.ragged_batches = "packing" not in limits_of(config) and not rope_types(config.config) & {*BY_LENGTH}
         self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside
