@@ -16,6 +16,7 @@ from typing import Self, cast
 import torch
 from torch import Generator, Tensor, nn
 
+from mt_core.groups import whole_shape
 from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import Rule, inside
@@ -198,4 +199,5 @@ class _Head:
 
 
 def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+    whole = torch.empty(whole_shape(parameter), dtype=parameter.dtype, device="meta")  # ZeRO 3 shows a part
+    return nn.Parameter(whole, requires_grad=False)
