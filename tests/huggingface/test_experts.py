@@ -71,7 +71,9 @@ def test_a_listed_projection_begins_as_the_type_draws_it(kind: str) -> None:
             assert value.std() == pytest.approx(tiny_models.SMALL["initializer_range"], rel=0.2), name
 
 
-@pytest.mark.parametrize("kind", ["afmoe", "gpt_oss", "hunyuan_v1_moe", "longcat_flash", "mixtral", "phimoe", "qwen2_moe"])
+@pytest.mark.parametrize(
+    "kind", ["afmoe", "gpt_oss", "hunyuan_v1_moe", "longcat_flash", "mixtral", "phimoe", "qwen2_moe"]
+)
 def test_adapters_find_every_projection_but_those_of_routers(kind: str) -> None:
     """By names alone: experts are listed under an adapter."""
     with torch.device("meta"):
