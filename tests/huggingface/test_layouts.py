@@ -21,6 +21,8 @@ most get no token of a rank."""
 SPARSE = {"model_type": "qwen3_moe", "num_experts": 128, "num_experts_per_tok": 1}
 PACKED = {"objective": "pretrain"}
 LORA = {"adapter": {"name": "lora", "rank": 2}}
+ADAPTERS = {"gpt2": {"adapter": {"name": "delta-lora", "start_steps": 1}}}
+"""Type → an adapter in the place of LoRA: projections that are stored transposed are rewritten in each step."""
 ALONE = {
     "whole": {"stage": 0},
     "packed": {"stage": 0, **PACKED},
@@ -55,9 +57,9 @@ def layouts_of(kind: str, layouts: Iterable[str], *, soak: bool = False) -> list
     can = [name for name in layouts if not any(need in limits for part, need in NEEDS.items() if part in name)]
     if soak:
         return can
-    is_mixture = kind in ("deepseek_v3", "gpt_oss", "sparse")
+    is_adapted = kind in ("deepseek_v3", "gpt_oss", "sparse", *ADAPTERS)
     covered = {"zero1", "zero2", "recompute"} if "packing" in limits else {"zero2", "zero3", "recompute"}
-    covered |= set() if is_mixture else {"lora", "zero3-lora"}
+    covered |= set() if is_adapted else {"lora", "zero3-lora"}
     return [name for name in can if name not in covered]
 
 
@@ -66,7 +68,7 @@ def cases_of(
 ) -> dict[str, dict[str, Any]]:
     slots = {kind: {"name": "huggingface", "max_seq_len": 512, "config": content(kind)} for kind in kinds}
     return {
-        f"{kind}: {name}": {**layouts[name], "family": slot}
+        f"{kind}: {name}": {**layouts[name], **(ADAPTERS.get(kind, {}) if "lora" in name else {}), "family": slot}
         for kind, slot in slots.items()
         for name in layouts_of(kind, layouts, soak=soak)
     }

@@ -138,12 +138,9 @@ def entry(kind: str) -> dict[str, Any]:
     for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
-    if any(type(each).__name__ == "Conv1D" for each in model.modules()):
-        reason = "its projections are stored transposed (Conv1D), and are no linear layers here"
-        found["limits"] = {"adapters": reason, "quantizer": reason}
     if has_other_experts(model):
         reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
-        found["limits"] = {"adapters": reason, "quantizer": reason}
+        found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
     return found
 
 
@@ -194,6 +191,7 @@ def rotary_by_length(kind: str, scaling: str) -> bool:
         LookupError,
         AttributeError,
         ArithmeticError,
+        RuntimeError,
         StrictDataclassError,
         PerLayer,
     ):

@@ -21,7 +21,17 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from mt_core import ExpertLayout
 from mt_core.groups import whole_shape
-from mt_core.nn import Choice, Experts, ListedExperts, LossFactor, balance_loss, report_choice, swiglu, with_loss
+from mt_core.nn import (
+    Choice,
+    Experts,
+    ListedExperts,
+    LossFactor,
+    StoredLinear,
+    balance_loss,
+    report_choice,
+    swiglu,
+    with_loss,
+)
 
 from .attention import current_context
 from .frame import become
@@ -181,7 +191,11 @@ def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str
     for name, module in blocks.named_modules():
         if isinstance(module, Experts):
             found += module.layout.projections
-        elif isinstance(module, nn.Linear) and id(module) not in beside and "router" not in name.split("."):
+        elif (
+            isinstance(module, nn.Linear | StoredLinear)
+            and id(module) not in beside
+            and "router" not in name.split(".")
+        ):
             found.append(name.rpartition(".")[2])
     return tuple(dict.fromkeys(found))
 

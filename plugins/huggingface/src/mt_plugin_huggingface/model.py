@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -31,6 +31,7 @@ from .experts import (
     watch_routers,
 )
 from .frame import Call, Frame, become
+from .linear import use_transposed_linear
 from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -60,6 +61,7 @@ class HuggingFaceModel(TrainModel):
             become(self.get_submodule(kind.positions), _Positions, outside=outside)
         if not kind.plain_head:
             become(self.get_submodule(kind.head), _Head, outside=outside)
+        use_transposed_linear(self.get_submodule(kind.blocks))
         watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
@@ -82,7 +84,8 @@ class HuggingFaceModel(TrainModel):
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             tensor.fill_(torch.nan)
-            outside.model._init_weights(module)  # type: ignore[operator]
+            initialise: Any = outside.model._init_weights
+            initialise(module)
             if tensor.isnan().any():
                 tensor.copy_(outside.built_values()[name])
 
