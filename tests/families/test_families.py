@@ -38,6 +38,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma-3": {"name": "gemma", "variant": "3-tiny", "window": 8, "global_every": 2, **SMALL},
     "qwen-2.5": {"name": "qwen", "variant": "2.5-tiny", "window": 8, "window_from": 1, **SMALL},
     "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
+    "qwen-3, experts": {"name": "qwen", "variant": "3-tiny-moe", "expert_dim": 16, "balance": 0.01, **SMALL},
     "mistral": {"name": "mistral", **SMALL, "window": 8, "window_pattern": ["full", "window"]},
     "mixtral": {"name": "mistral", "variant": "tiny-moe", **SMALL, "ffn_dim": 32, "balance": 0.01},
     "smollm-3": {"name": "smollm", "no_rope_every": 2, **SMALL},

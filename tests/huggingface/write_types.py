@@ -26,6 +26,7 @@ from transformers.integrations.heterogeneity.configuration_utils import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from mt_core import UsageError
+from mt_plugin_huggingface.experts import is_gated
 from mt_plugin_huggingface.rotary import use_document_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -87,9 +88,8 @@ REFUSED = {
     "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
     "nobody has tried it here": "blt cohere_compass_text dbrx qwen4_exp qwen4_exp_text",
     "it reads images or sound, or is one half of another model": "aria_text llama4 emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4"
-    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi"
-    " moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal"
-    " mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
+    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody "
+    "phi4_multimodal mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
     "it is an encoder that was made to decode": "bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert"
     " rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet xmod reformer",
 }
@@ -136,7 +136,7 @@ def entry(kind: str) -> dict[str, Any]:
     for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
-    if any(name.rpartition(".")[2] == "gate_up_proj" for name, _ in model.named_parameters()) or kind == "jetmoe":
+    if has_other_experts(model):
         reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
         found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
     return found
@@ -253,6 +253,12 @@ def is_plain(model: nn.Module, head: str) -> bool:
     states = rf"hidden_states(\.to\(self\.{head}\.weight\.dtype\))?"
     call = re.compile(rf"logits = self\.{head}\({states}\)(\.contiguous\(\)|\.float\(\))?")
     return len(assigned) == 1 and call.fullmatch(ast.unparse(assigned[0])) is not None
+
+
+def has_other_experts(model: nn.Module) -> bool:
+    """Return whether it has experts in one tensor that have no listed form."""
+    modules = [each for each in model.modules() if not isinstance(each, nn.Conv1d) and not is_gated(each)]
+    return any(each.dim() > 2 for module in modules for each in module.parameters(recurse=False))
 
 
 def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:

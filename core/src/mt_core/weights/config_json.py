@@ -141,8 +141,9 @@ def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, 
 
 def _find_architecture(config: Mapping[str, Any], file: Path, known: Sequence[Architecture]) -> Architecture:
     said = config.get("architectures") or [config.get("model_type")]
+    has_own_head = not any(str(name).endswith("ForCausalLM") for name in said)  # a reward model's, of one output
     for each in known:
-        if each.name in said or said == [each.model_type]:
+        if each.name in said or (has_own_head and config.get("model_type") == each.model_type):
             return each
     experts = " (a mixture of experts)" if any("moe" in str(name).lower() for name in said) else ""
     raise WeightsError(

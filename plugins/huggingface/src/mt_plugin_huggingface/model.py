@@ -11,17 +11,24 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.nn import BlockContext, Layer, StoredLinear, TrainModel
+from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import Rule, inside
 from .build import build_language_model, built_values, mask_rules, true_buffers
 from .config import BY_LENGTH, HuggingFaceConfig, rope_types
-from .experts import watch_routers
+from .experts import (
+    TheirExperts,
+    TheirListedExperts,
+    module_to_draw,
+    projections_in,
+    routers_of,
+    watch_routers,
+)
 from .frame import Call, Frame, become
 from .linear import use_transposed_linear
 from .rotary import use_document_lengths
@@ -53,14 +60,12 @@ class HuggingFaceModel(TrainModel):
             become(self.get_submodule(kind.positions), _Positions, outside=outside)
         if not kind.plain_head:
             become(self.get_submodule(kind.head), _Head, outside=outside)
-        blocks = self.get_submodule(kind.blocks)
-        use_transposed_linear(blocks)
-        linear = [name for name, each in blocks.named_modules() if isinstance(each, nn.Linear | StoredLinear)]
+        use_transposed_linear(self.get_submodule(kind.blocks))
         watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
-        self.default_targets = tuple(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+        self.default_targets = projections_in(self.get_submodule(kind.blocks), routers_of(model).values())
 
     def layers(self) -> Sequence[Layer]:
         """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions."""
@@ -73,10 +78,7 @@ class HuggingFaceModel(TrainModel):
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """As transformers begins this parameter, drawn from ``generator`` alone."""
         outside: Outside = self.__dict__["_outside"]
-        path, _, own = name.rpartition(".")
-        module = copy.copy(self.get_submodule(path))
-        others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
-        module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
+        module = self._module_to_draw(name, tensor)
         seed = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
@@ -85,6 +87,18 @@ class HuggingFaceModel(TrainModel):
             initialise(module)
             if tensor.isnan().any():
                 tensor.copy_(outside.built_values()[name])
+
+    def _module_to_draw(self, name: str, tensor: Tensor) -> nn.Module:
+        """A copy of the module that has this parameter, with all others on the meta device."""
+        for place, experts in self.named_modules():
+            inside, own = f"{place}.", name.removeprefix(f"{place}.")
+            if isinstance(experts, TheirExperts | TheirListedExperts) and name.startswith(inside) and "." in own:
+                return module_to_draw(experts, own, tensor)
+        path, _, own = name.rpartition(".")
+        module = copy.copy(self.get_submodule(path))
+        others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
+        module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
+        return module
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.__dict__["_outside"].forget_buffers()  # a cast has rounded them
