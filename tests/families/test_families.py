@@ -50,6 +50,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
     "qwen-3, experts": {"name": "qwen", "variant": "3-tiny-moe", "expert_dim": 16, "balance": 0.01, **SMALL},
     "mistral": {"name": "mistral", **SMALL, "window": 8, "window_pattern": ["full", "window"]},
+    "mixtral": {"name": "mistral", "variant": "tiny-moe", **SMALL, "ffn_dim": 32, "balance": 0.01},
     "smollm-3": {"name": "smollm", "no_rope_every": 2, **SMALL},
     # norms behind attention of a width like this one's would make rounding of it visible with the usual epsilon
     "olmo-3": {
@@ -60,13 +61,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "window_pattern": ["window", "full"],
         "norm_eps": 1e-3,
     },
+    "phi-4": {"name": "phi", "window": 8, "rotary_part": 0.5, **SMALL},
     "glm-4": {"name": "glm", **SMALL},
     "gpt-oss": {"name": "gpt-oss", "window": 8, **SMALL, "n_experts": 4},
     "deepseek-v3": {"name": "deepseek", **LATENT},
     "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
-OF_SHARED_BLOCKS = ("mistral", "smollm-3", "olmo-3", "glm-4")
+OF_SHARED_BLOCKS = ("mistral", "mixtral", "smollm-3", "olmo-3", "phi-4", "glm-4")
 """Families of blocks that the others show on every layout; a few layouts of each."""
 FEW_LAYOUTS = ("whole", "packed", "zero1", "zero3", "sequence-packed", "pipeline-packed")
 IN_FULL = [family for family in FAMILIES if family not in OF_SHARED_BLOCKS]

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Unpack
 from torch import Generator, Tensor, nn
 
 from mt_core.config.base import ModelConfig
+from mt_core.config.rope import RopeScaling
 from mt_core.nn.context import AttentionOptions, BlockContext
 from mt_core.nn.fused import RMSNorm, swiglu
 from mt_core.nn.model import TrainModel
@@ -51,6 +52,9 @@ class DecoderModel(TrainModel):
     def __init__(self, config: ModelConfig, decoder: Decoder, *, tied: bool, head: nn.Linear | None = None) -> None:
         super().__init__()
         self.config = config
+        # A cache has the angles of its longest row, and rows of one batch have different lengths.
+        scaling: RopeScaling | None = getattr(config, "rope_scaling", None)
+        self.ragged_batches = scaling is None or not scaling.by_length
         self.model = decoder
         self.lm_head = head or nn.Linear(decoder.dim, config.vocab_size, bias=False)
         if tied:

@@ -178,12 +178,11 @@ def _scale_by_document(module: Any, q_BTNH: Tensor, context: BlockContext, seen:
 
     def scale(places: Tensor) -> Tensor:
         steps: Tensor = torch.floor((places.float() + 1.0) / module.floor_scale)
-        return torch.log1p(steps) * module.attn_scale + 1.0
+        return torch.log1p(steps) * float(module.attn_scale) + 1.0
 
     in_row_T = torch.arange(seen - q_BTNH.shape[1], seen, device=q_BTNH.device)
     ratio_BT = scale(context.positions_BT) / scale(in_row_T)
-    scaled_BTNH: Tensor = q_BTNH * ratio_BT[..., None, None]
-    return scaled_BTNH.to(q_BTNH.dtype)
+    return (q_BTNH * ratio_BT[..., None, None]).to(q_BTNH.dtype)
 
 
 class CacheOfModel(Cache):  # type: ignore[misc]
