@@ -137,7 +137,7 @@ def test_transformers_opens_an_exported_one_with_the_same_scores(folder: Path, r
     with torch.no_grad():
         found = theirs(padded, attention_mask=(padded != pad).long()).logits[:, 0].tolist()
     assert found == pytest.approx(ours, abs=1e-5)
-    back = Scorer(load_weights("llama", folder / "exported", objective="reward"))
+    back = Scorer(load_weights(folder / "exported", objective="reward"))
     assert back.score(CONVERSATIONS) == pytest.approx(ours, abs=1e-6)
 
 

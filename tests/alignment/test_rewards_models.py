@@ -167,7 +167,7 @@ def test_the_model_is_loaded_once_frozen_and_when_it_is_asked(folder: Path, monk
 
 def test_weights_that_were_written_for_others_give_the_same_scores(folder: Path, tmp_path: Path) -> None:
     assert mt_convert([str(folder / "run"), str(tmp_path / "weights")]) == 0
-    reward = ModelReward(ModelRewardConfig(path=tmp_path / "weights", family="llama"))
+    reward = ModelReward(ModelRewardConfig(path=tmp_path / "weights"))
     given = answers(folder)
     expected = ModelReward(ModelRewardConfig(path=folder / "run")).score(given)
     assert reward.score(given) == pytest.approx(expected, abs=1e-5)
@@ -176,7 +176,7 @@ def test_weights_that_were_written_for_others_give_the_same_scores(folder: Path,
 def test_paths_that_are_no_reward_model_are_refused(folder: Path, tmp_path: Path) -> None:
     for options, says in (
         ({"path": tmp_path / "none"}, "is no folder"),
-        ({"path": tmp_path}, "name the family that reads it|with the folder that mt-export wrote the family"),
+        ({"path": tmp_path}, "has no model; give the folder of a run"),
         ({"path": folder / "run", "family": "llama"}, "brings its own model"),
     ):
         with pytest.raises(UsageError, match=says):

@@ -85,7 +85,7 @@ def test_figures_of_blocks_are_those_of_one_process(results: dict[str, Any], lay
     """Counts to the last bit, sums of fractions to 1e-6; beside the losses, which do not hang on them."""
     assert len(results[layout]["figures"]) == 4
     for ours, theirs in zip(results[layout]["figures"], results["whole"]["figures"], strict=True):
-        for name in ("first_expert_0", "first_expert_1"):
+        for name in ("first_expert_0", "first_expert_1", "busiest"):
             assert ours[name] == theirs[name]
         assert ours["score"] == pytest.approx(theirs["score"], rel=1e-6)
     assert results[layout]["losses"] == pytest.approx(results["whole"]["losses"], rel=1e-5)
@@ -93,7 +93,9 @@ def test_figures_of_blocks_are_those_of_one_process(results: dict[str, Any], lay
 
 def test_figures_are_of_training_alone(results: dict[str, Any]) -> None:
     assert results["whole"]["eval_keys"] == ["eval_loss"]
-    assert {"score", "first_expert_0", "first_expert_1", "trained_share"} == results["pipeline"]["figures"][0].keys()
+    assert {"score", "first_expert_0", "first_expert_1", "trained_share", "busiest"} == results["pipeline"]["figures"][
+        0
+    ].keys()
 
 
 def test_balancing_changes_what_is_trained(results: dict[str, Any]) -> None:
@@ -120,7 +122,6 @@ def test_a_run_in_half_precision_resumes_with_the_bits_of_its_kept_parameters(re
 
 
 def test_a_resumed_run_goes_on_bit_for_bit(results: dict[str, Any]) -> None:
-    """Also from a checkpoint of what an adapter trains alone, which has the kept parameters, since the model has changed them."""
     for whole, parts in (("zero1", "resumed"), ("lora", "lora, resumed")):
         assert results[whole]["losses"] == results[parts]["losses"]
         assert results[whole]["state"] == results[parts]["state"]

@@ -48,11 +48,28 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma-3": {"name": "gemma", "variant": "3-tiny", "window": 8, "global_every": 2, **SMALL},
     "qwen-2.5": {"name": "qwen", "variant": "2.5-tiny", "window": 8, "window_from": 1, **SMALL},
     "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
+    "qwen-3, experts": {"name": "qwen", "variant": "3-tiny-moe", "expert_dim": 16, "balance": 0.01, **SMALL},
+    "mistral": {"name": "mistral", **SMALL, "window": 8, "window_pattern": ["full", "window"]},
+    "smollm-3": {"name": "smollm", "no_rope_every": 2, **SMALL},
+    # norms behind attention of a width like this one's would make rounding of it visible with the usual epsilon
+    "olmo-3": {
+        "name": "olmo",
+        "variant": "3-tiny",
+        **SMALL,
+        "window": 8,
+        "window_pattern": ["window", "full"],
+        "norm_eps": 1e-3,
+    },
+    "glm-4": {"name": "glm", **SMALL},
     "gpt-oss": {"name": "gpt-oss", "window": 8, **SMALL, "n_experts": 4},
     "deepseek-v3": {"name": "deepseek", **LATENT},
     "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
+OF_SHARED_BLOCKS = ("mistral", "smollm-3", "olmo-3", "glm-4")
+"""Families of blocks that the others show on every layout; a few layouts of each."""
+FEW_LAYOUTS = ("whole", "packed", "zero1", "zero3", "sequence-packed", "pipeline-packed")
+IN_FULL = [family for family in FAMILIES if family not in OF_SHARED_BLOCKS]
 
 PACKED = {"objective": "pretrain"}
 ALONE: dict[str, dict[str, Any]] = {
@@ -76,11 +93,15 @@ SHARED: dict[str, dict[str, Any]] = {
 Launch = Callable[..., dict[str, Any]]
 
 
+def layouts_of(family: str, layouts: dict[str, dict[str, Any]]) -> list[str]:
+    return [name for name in layouts if family in IN_FULL or name in FEW_LAYOUTS]
+
+
 def of_all_families(layouts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        f"{family}: {name}": {**case, "family": slot}
+        f"{family}: {name}": {**layouts[name], "family": slot}
         for family, slot in FAMILIES.items()
-        for name, case in layouts.items()
+        for name in layouts_of(family, layouts)
     }
 
 
@@ -100,8 +121,9 @@ def close(first: list[float], second: list[float], tolerance: float) -> bool:
     )
 
 
-@pytest.mark.parametrize("layout", SHARED)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "layout"), [(family, layout) for family in FAMILIES for layout in layouts_of(family, SHARED)]
+)
 def test_two_processes_equal_one(one: dict[str, Any], two: dict[str, Any], family: str, layout: str) -> None:
     """Losses, norms and evaluations to 1e-5 of each, and the same tokens; whatever the layout, rows and stops."""
     alone = one[f"{family}: {'packed' if 'packed' in layout else 'whole'}"]
@@ -121,18 +143,20 @@ def test_losses_fall(one: dict[str, Any], family: str) -> None:
 def test_zero_1_2_and_3_agree_bit_for_bit(two: dict[str, Any], family: str) -> None:
     """Not the code of transformers, whose norms add a third gradient to that of the residual: ZeRO 3 hooks into each norm, and so
     adds them up in another order."""
+    stages = [two[f"{family}: zero{stage}"] for stage in (1, 2, 3) if f"{family}: zero{stage}" in two]
+    assert len(stages) > 1
     for key in ("losses", "weights"):
-        assert two[f"{family}: zero1"][key] == two[f"{family}: zero2"][key] == two[f"{family}: zero3"][key], key
+        assert all(stage[key] == stages[0][key] for stage in stages), key
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", IN_FULL)
 def test_two_steps_and_two_more_equal_four_bit_for_bit(two: dict[str, Any], family: str) -> None:
     whole, parts = two[f"{family}: zero1"], two[f"{family}: resumed"]
     assert whole["losses"] == parts["losses"]
     assert whole["state"] == parts["state"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", IN_FULL)
 def test_recomputing_activations_changes_nothing(one: dict[str, Any], family: str) -> None:
     assert one[f"{family}: whole"]["losses"] == one[f"{family}: recompute"]["losses"]
 
@@ -140,7 +164,8 @@ def test_recomputing_activations_changes_nothing(one: dict[str, Any], family: st
 @pytest.mark.parametrize("family", FAMILIES)
 def test_copies_of_tied_embeddings_on_two_stages_stay_equal(two: dict[str, Any], family: str) -> None:
     """Where the family ties them; llama's tiny size does not."""
-    for hashes in two[f"{family}: pipeline"]["copies"].values():
+    layout = "pipeline" if family in IN_FULL else "pipeline-packed"
+    for hashes in two[f"{family}: {layout}"]["copies"].values():
         assert len(hashes) == 2
         assert len(set(hashes)) == 1
 

@@ -102,13 +102,15 @@ EXTRA: dict[str, dict[str, Any]] = {
     "dots1": {"num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1, "n_group": 2, "topk_group": 1},
     "hunyuan_v1_dense": {"head_dim": 8},
     "hunyuan_v1_moe": {"head_dim": 8},
+    "mixtral": {"router_jitter_noise": 0.2},
+    "phimoe": {"router_jitter_noise": 0.3, "input_jitter_noise": 0.2},
     "nemotron": {"num_key_value_heads": 2, "head_dim": 8},
     "vaultgemma": {"query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, "attn_logit_softcapping": 4.0},
 }
 """Type → values of its own: what scales, caps and limits."""
 
 
-_NOISE = re.compile(r"drop|jitter")
+_NOISE = re.compile(r"drop")
 
 BY_LENGTH = ("dynamic", "longrope")
 """Rotary scalings that hang on how long a text is."""
@@ -174,4 +176,4 @@ def model(kind: str, seed: int = 0, rope: str | None = None) -> PreTrainedModel:
         vectors = [each for each in built.parameters() if each.dim() == 1]
         for each in [*vectors, *(each for name, each in built.named_buffers() if name in saved)]:
             each.add_(torch.randn_like(each) * 0.2)
-    return built.float()
+    return built.float().eval()  # without the noise of routers

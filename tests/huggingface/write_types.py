@@ -20,9 +20,13 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING
+from transformers.integrations.heterogeneity.configuration_utils import (
+    AmbiguousGlobalPerLayerAttributeError as PerLayer,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from mt_core import UsageError
+from mt_plugin_huggingface.experts import is_gated
 from mt_plugin_huggingface.rotary import use_document_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -53,6 +57,12 @@ MIXTURES = (
 )
 """Mixtures of experts to try."""
 
+OTHER_ATTENTION = (
+    "axk1 deepseek_v2 deepseek_v3 flint glm4_moe_lite gpt_oss granite_swa granitemoe_swa llama4_text longcat_flash mimo_v2_flash minicpm3"
+    " youtu"
+)
+"""Types to try, whose attention has sinks, chunks, or values of another width than keys; most are mixtures."""
+
 WITH_SAVED_BUFFERS = "apertus gemma4_unified_text"
 """Dense types whose files have numbers that nothing trains."""
 
@@ -68,10 +78,6 @@ OWN_ATTENTION = "its attention is its own, which knows of no documents in a row"
 """Types to try, whose attention does not go through transformers' interface, and why their rows are padded and whole."""
 
 REFUSED = {
-    "its attention has sinks, which no attention here has": "flint gpt_oss granite_swa granitemoe_swa mimo_v2_flash",
-    "its attention is in chunks, which no attention here knows": "llama4_text",
-    "its values are narrower than its keys, which no attention here has": "axk1 deepseek_v2 deepseek_v3"
-    " glm4_moe_lite longcat_flash minicpm3 youtu",
     "its head has parameters that no layer here has": "modernbert-decoder",
     STATE: "granitemoehybrid jamba kimi_linear lfm2_moe minimax nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_next"
     " recurrent_gemma rwkv xlstm",
@@ -82,8 +88,8 @@ REFUSED = {
     "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
     "nobody has tried it here": "blt cohere_compass_text dbrx qwen4_exp qwen4_exp_text",
     "it reads images or sound, or is one half of another model": "aria_text llama4 emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4"
-    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal"
-    " mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
+    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody "
+    "phi4_multimodal mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
     "it is an encoder that was made to decode": "bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert"
     " rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet xmod reformer",
 }
@@ -113,7 +119,7 @@ def entry(kind: str) -> dict[str, Any]:
         "blocks": blocks,
         "norm": norm,
         "head": head,
-        "plain_head": is_plain(model, head),
+        "plain_head": is_plain(model, head) and takes_norm_as_it_is(model, norm, head),
     }
     if outside:
         found["positions"] = outside.pop()
@@ -130,12 +136,9 @@ def entry(kind: str) -> dict[str, Any]:
     for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
-    if any(type(each).__name__ == "Conv1D" for each in model.modules()):
-        reason = "its projections are stored transposed (Conv1D), and are no linear layers here"
-        found["limits"] = {"adapters": reason, "quantizer": reason}
-    if any(name.rpartition(".")[2] == "gate_up_proj" for name, _ in model.named_parameters()) or kind == "jetmoe":
+    if has_other_experts(model):
         reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
-        found["limits"] = {"adapters": reason, "quantizer": reason}
+        found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
     return found
 
 
@@ -179,7 +182,17 @@ def rotary_by_length(kind: str, scaling: str) -> bool:
     try:
         model = tiny_models.model(kind, rope=scaling)
         use_document_lengths(model)
-    except (UsageError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, StrictDataclassError):
+    except (
+        UsageError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+        StrictDataclassError,
+        PerLayer,
+    ):
         return False
     return any(getattr(each, "rope_type", None) == scaling for each in model.modules())
 
@@ -242,10 +255,33 @@ def is_plain(model: nn.Module, head: str) -> bool:
     return len(assigned) == 1 and call.fullmatch(ast.unparse(assigned[0])) is not None
 
 
+def has_other_experts(model: nn.Module) -> bool:
+    """Return whether it has experts in one tensor that have no listed form."""
+    modules = [each for each in model.modules() if not isinstance(each, nn.Conv1d) and not is_gated(each)]
+    return any(each.dim() > 2 for module in modules for each in module.parameters(recurse=False))
+
+
+def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:
+    """Return whether nothing is done to hidden states between the norm and the head."""
+    given: list[Tensor] = []
+    hooks = [
+        model.get_submodule(norm).register_forward_hook(lambda module, inputs, output: given.append(output)),
+        model.get_submodule(head).register_forward_pre_hook(lambda module, inputs: given.append(inputs[0])),
+    ]
+    with torch.no_grad():
+        model(torch.randint(3, 90, (1, 8)), use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    before, after = given
+    return torch.equal(before.flatten(), after.flatten())
+
+
 def main() -> None:
     """Write the table."""
     types, refused = {}, {kind: reason for reason, kinds in REFUSED.items() for kind in kinds.split()}
-    for kind in sorted(" ".join((TRAINED, MIXTURES, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()):
+    for kind in sorted(
+        " ".join((TRAINED, MIXTURES, OTHER_ATTENTION, WITH_SAVED_BUFFERS, WITH_A_STATE, WITH_OWN_ATTENTION)).split()
+    ):
         try:
             types[kind] = entry(kind)
         except ValueError as error:

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
-from mt_core.weights import CONFIG, read_config
+from mt_core.weights import CONFIG, fused_experts, read_config
 from mt_plugin_qwen.config import QwenConfig
 from mt_plugin_qwen.huggingface import ARCHITECTURES, HUGGINGFACE
 from mt_plugin_qwen.model import Qwen
@@ -23,14 +23,15 @@ from mt_tools import stage_folder, write_json, write_tensors
 from mt_tools.cli.convert import main as convert
 from mt_train.cli.train import main
 
-KINDS = ["2.5, tied", "2.5, window 7 from block 1", "3, tied", "3, YaRN"]
+KINDS = ["2.5, tied", "2.5, window 7 from block 1", "3, tied", "3, YaRN", "3, experts in some blocks, window 5"]
 
 
 def load_model(folder: Path) -> Qwen:
     assert HUGGINGFACE.matches(folder)
     config = QwenConfig(**HUGGINGFACE.values(folder))
     model = Qwen(config)
-    found = {name: load() for name, load in HUGGINGFACE.tensors(folder, config).items()}
+    loaders = fused_experts(HUGGINGFACE.tensors(folder, config), config.experts())
+    found = {name: load() for name, load in loaders.items()}
     assert set(found) == {name for name, _ in model.named_parameters()}
     model.load_state_dict(found, strict=False)
     return model
@@ -131,8 +132,43 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "use_sliding_window": False,
         "vocab_size": 151936,
     },
+    "3-30b-a3b": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": 151643,
+        "decoder_sparse_step": 1,
+        "eos_token_id": 151645,
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "hidden_size": 2048,
+        "initializer_range": 0.02,
+        "intermediate_size": 6144,
+        "max_position_embeddings": 40960,
+        "max_window_layers": 48,
+        "mlp_only_layers": [],
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+        "num_attention_heads": 32,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 4,
+        "output_router_logits": False,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 1000000.0,
+        "router_aux_loss_coef": 0.001,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+        "use_sliding_window": False,
+        "vocab_size": 151936,
+    },
 }
-"""``config.json`` of https://huggingface.co/Qwen/Qwen2.5-7B and https://huggingface.co/Qwen/Qwen3-0.6B."""
+"""``config.json`` of https://huggingface.co/Qwen/Qwen2.5-7B, https://huggingface.co/Qwen/Qwen3-0.6B and https://huggingface.co/Qwen/Qwen3-30B-A3B."""
 
 
 @pytest.mark.parametrize("size", PUBLISHED)
@@ -156,6 +192,20 @@ def test_yarn_is_read_as_the_model_pages_write_it(kind: str, tmp_path: Path) -> 
     assert (read.type, read.factor, read.original_max_seq_len) == ("yarn", 4.0, 32768)
     (tmp_path / CONFIG).write_text(json.dumps(PUBLISHED["3-0.6b"] | {"rope_scaling": {kind: "yarn", "factor": 4.0}}))
     assert QwenConfig(**read_config(tmp_path / CONFIG, ARCHITECTURES)).rope_scaling.original_max_seq_len == 40960
+
+
+@pytest.mark.parametrize(("coefficient", "used", "balance"), [(0.001, False, 0.0), (0.01, True, 0.08)])
+def test_the_balance_loss_is_used_where_the_config_returns_router_logits(
+    coefficient: float, used: bool, balance: float, tmp_path: Path
+) -> None:
+    """Theirs is 8 where the load of 8 experts a token is even, ours 1."""
+    said = {"output_router_logits": used, "router_aux_loss_coef": coefficient}
+    config = {**HUGGINGFACE.exported(QwenConfig(**VARIANTS["3-30b-a3b"])), **said}
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    read = QwenConfig(**read_config(tmp_path / CONFIG, ARCHITECTURES))
+    assert read.balance == pytest.approx(balance)
+    again = HUGGINGFACE.exported(read)
+    assert (again["output_router_logits"], again["router_aux_loss_coef"]) == (used, coefficient)
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -185,7 +235,7 @@ def test_what_is_read_and_written_is_equal_bit_for_bit_and_transformers_opens_it
         AutoModelForCausalLM.from_pretrained(tmp_path / folder, dtype=dtype, attn_implementation="eager")
         for folder in ("in", "out")
     )
-    assert type(opened).__name__ == ARCHITECTURES[config.generation - 2].name
+    assert type(opened).__name__ == ARCHITECTURES[2 if config.n_experts else config.generation - 2].name
     ids = torch.arange(20)[None]
     assert torch.equal(opened(ids).logits, first(ids).logits)
 
@@ -198,10 +248,13 @@ def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size:
     theirs = AutoConfig.from_pretrained(tmp_path)
     assert (theirs.num_hidden_layers, theirs.head_dim) == (config.n_layers, config.head_dim)
     assert theirs.rope_parameters == {"rope_type": "default", "rope_theta": 1e6}
-    assert set(theirs.layer_types) == {"full_attention"}
+    assert set(getattr(theirs, "layer_types", ["full_attention"])) == {"full_attention"}
+    if config.n_experts:
+        sizes = theirs.num_experts, theirs.num_experts_per_tok, theirs.moe_intermediate_size, theirs.norm_topk_prob
+        assert sizes == (config.n_experts, config.top_k, config.expert_dim, True)
 
 
-@pytest.mark.parametrize("case", ["2.5, tied", "3, tied"])
+@pytest.mark.parametrize("case", ["2.5, tied", "3, tied", "3, experts"])
 def test_a_config_without_an_architecture_is_read_by_its_model_type(
     case: str, pair: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -222,9 +275,19 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"architectures": ["Qwen2MoeForCausalLM"]},
         r"Qwen2MoeForCausalLM.*mixture of experts",
     ),
-    "experts of 3": ("3, tied", {"architectures": ["Qwen3MoeForCausalLM"]}, r"Qwen3MoeForCausalLM.*mixture of experts"),
+    "experts of 3 without their number": ("3, experts", {"num_experts": None}, "lacks num_experts"),
+    "experts without their width": ("3, experts", {"moe_intermediate_size": None}, "lacks moe_intermediate_size"),
+    "a window of some blocks with experts": (
+        "3, experts",
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
+        "a window from block 2 on",
+    ),
     "no architecture": ("3, tied", {"architectures": None, "model_type": None}, "describes no architecture"),
-    "experts by type": ("3, tied", {"architectures": None, "model_type": "qwen3_moe"}, "qwen3_moe.*mixture of experts"),
+    "experts by type": (
+        "2.5, tied",
+        {"architectures": None, "model_type": "qwen2_moe"},
+        "qwen2_moe.*mixture of experts",
+    ),
     "biases in 3": ("3, tied", {"attention_bias": True}, r"attention_bias=True \(supported: False\)"),
     "gelu": ("2.5, tied", {"hidden_act": "gelu"}, r"hidden_act='gelu' \(supported: 'silu'\)"),
     "dropout": ("2.5, tied", {"attention_dropout": 0.1}, "attention_dropout=0.1"),
@@ -278,7 +341,7 @@ def test_damaged_weights_are_one_error_before_anything_is_trained(
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("name", ["2.5, tied", "3, untied"])
+@pytest.mark.parametrize("name", ["2.5, tied", "3, untied", "3, experts"])
 def test_a_run_starts_from_weights_in_their_own_shape_and_converts_back(
     name: str, pair: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,8 @@ PUBLISHED = {
     "3-8b": 8_190_735_360,
     "3-14b": 14_768_307_200,
     "3-32b": 32_762_123_264,
+    "3-30b-a3b": 30_532_122_624,
+    "3-235b-a22b": 235_093_634_560,
 }
 """Totals of the published safetensors files (the model pages on the Hugging Face hub)."""
 
@@ -39,7 +41,7 @@ def test_a_size_has_the_published_number_of_parameters(size: str) -> None:
     with torch.device("meta"):
         model = Qwen(QwenConfig(**VARIANTS[size]))
     count = sum(parameter.numel() for parameter in model.parameters())
-    if size.endswith("tiny"):
+    if "tiny" in size:
         assert 500_000 < count < 1_000_000
         assert size in VARIANT_DEFAULTS
         return
@@ -67,6 +69,10 @@ def test_a_generation_has_its_biases_and_norms_and_no_others() -> None:
         ({"head_dim": 15}, "head_dim"),
         ({"window_from": 2}, "window_from=2 without window"),
         ({"window": 8, "window_from": 4}, "leaves no block with window=8"),
+        ({"n_experts": 4}, "top_k=8 of n_experts=4"),
+        ({"n_experts": 8, "window": 8, "window_from": 1}, "window_from=1 in a mixture"),
+        ({"n_experts": 8, "generation": 2}, "n_experts=8 in generation 2"),
+        ({"balance": 0.1}, "for a mixture; set n_experts"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_seq_len": 512}}, "'dynamic' is not Qwen's"),
     ],
 )

@@ -70,7 +70,7 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
     "Evaluations": [("evaluation.py", []), ("generation.py", ["GenerationConfig", "SamplingRules", "Generation"])],
     "Adapters": [
         ("adapters/base.py", ["Adapter", "Probe"]),
-        ("nn/step.py", ["AdapterContext"]),
+        ("step_context.py", ["AdapterContext"]),
         ("adapters/linear.py", ["LinearAdapter", "Place"]),
         ("nn/adapted.py", ["AdaptedLinear", "StoredLinear"]),
     ],

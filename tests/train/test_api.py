@@ -96,6 +96,9 @@ def test_whatever_fails_is_an_error_of_ours_and_leaves_the_process_as_it_was(tmp
         lambda: mt_train.load_run(tmp_path / "rows"),
         lambda: mt_train.load_run(tmp_path / "run", averaged="ema"),
         lambda: mt_train.load_adapters({"a": tmp_path}, model="llama", weights=tmp_path),
+        lambda: mt_train.load_adapters({"a": tmp_path}, weights=tmp_path),
+        lambda: mt_train.load_weights(tmp_path),
+        lambda: mt_train.load_weights("llama", ""),
         lambda: mt_tools.generate(loaded, "x" * 9999),
         lambda: check_config({**RAW, "parallel": {"pipeline": 7}}),
     ]

@@ -68,8 +68,8 @@ class FamilyConformance(LayoutConformance):
         return raw
 
     def layouts(self, host: PluginHost) -> list[str]:
-        both = self.component(host).layouts & self.train_model(host).component.layouts
-        return [each for each in super().layouts(host) if each in both]
+        own = self.train_model(host).component.layouts
+        return [*(each for each in super().layouts(host) if each in own), *sorted(own & {"expert"})]
 
     def pipeline_layers(self, host: PluginHost, folder: Path, model: TrainModel) -> Sequence[LayerSpec]:
         """Return the layers that the plugin offers, or the model's own."""

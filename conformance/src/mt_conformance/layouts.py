@@ -22,9 +22,10 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
     **{f"zero{stage}": {"zero_stage": stage} for stage in range(4)},
     "pipeline": {"pipeline": 2, "zero_stage": "auto"},
     "sequence": {"sequence": 2},
+    "expert": {"expert": 2},
 }
 """Layout → keys of the section ``parallel`` that ask for it, on two processes. A pipeline has a ZeRO stage of its own; offload
-needs a GPU and is not tried."""
+needs a GPU and is not tried, and expert ranks need a family with experts, whose kit tries them."""
 
 
 def parallel_section(layouts: Collection[str], layout: str = "") -> dict[str, Any]:
@@ -67,7 +68,7 @@ class LayoutConformance(BasePluginConformance):
 
     def layouts(self, host: PluginHost) -> list[str]:
         """The declared layouts that two processes on CPUs can try."""
-        return sorted(self.component(host).layouts & set(SECTIONS))
+        return sorted(self.component(host).layouts & set(SECTIONS) - {"expert"})
 
     def launch_cases(self, host: PluginHost, folder: Path) -> Mapping[str, Case]:
         if not self.launches or "cpu" not in self.component(host).devices:

@@ -21,6 +21,7 @@ from mt_core.config.base import ModelConfig as ModelConfig
 from mt_core.config.base import MtConfig as MtConfig
 from mt_core.config.base import Patterns as Patterns
 from mt_core.config.decoder import DecoderConfig as DecoderConfig
+from mt_core.config.decoder import WindowedDecoderConfig as WindowedDecoderConfig
 from mt_core.config.experts import ExpertLayout as ExpertLayout
 from mt_core.config.experts import RouterOptions as RouterOptions
 from mt_core.config.rope import RopeScaling as RopeScaling
@@ -58,7 +59,6 @@ from mt_core.groups import whole_shape as whole_shape
 from mt_core.hookspecs import hookimpl as hookimpl
 from mt_core.kinds import Kind as Kind
 from mt_core.model_protocols import Quantizer as Quantizer
-from mt_core.nn.step import AdapterContext as AdapterContext
 from mt_core.protocols import Dataset as Dataset
 from mt_core.protocols import GradientTransform as GradientTransform
 from mt_core.protocols import ManyConversations as ManyConversations
@@ -75,6 +75,7 @@ from mt_core.rows import Message as Message
 from mt_core.rows import Rejected as Rejected
 from mt_core.rows import Row as Row
 from mt_core.rows import Sample as Sample
+from mt_core.step_context import AdapterContext as AdapterContext
 from mt_core.tracking.logs import notice as notice
 from mt_core.tracking.step_lines import StepLines as StepLines
 from mt_core.warmup import WarmupOptions as WarmupOptions

@@ -96,8 +96,8 @@ class Component:
             raise ComponentError(
                 f"the config of {self.name!r} is {self.config!r}; it must be a subclass of mt_core.MtConfig"
             )
-        if unknown := self.layouts - ANY:
-            raise ComponentError(f"{self.name!r} declares unknown layouts {sorted(unknown)}; known are {sorted(ANY)}")
+        if unknown := self.layouts - (known := ANY | {"expert"}):
+            raise ComponentError(f"{self.name!r} declares unknown layouts {sorted(unknown)}; known are {sorted(known)}")
         if bad := [each for each in (*self.requires, *self.conflicts) if not _WISH.fullmatch(each)]:
             raise ComponentError(
                 f"{self.name!r} requires or conflicts with {bad[0]!r}; write KIND:NAME, as in 'optimizer:adamw'"

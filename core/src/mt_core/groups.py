@@ -60,8 +60,9 @@ class GroupOptions(MtConfig):
 
 
 def whole_shape(parameter: Tensor) -> tuple[int, ...]:
-    """The shape of a parameter, also where ZeRO 3 has left only a flat slice of it here."""
-    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+    """The shape of a parameter, also where ZeRO 3 has left only a flat slice of it here, or expert ranks divide its rows (``part``)."""
+    shape, (_, parts) = tuple(getattr(parameter, "ds_shape", parameter.shape)), getattr(parameter, "part", (0, 1))
+    return shape if parts == 1 else (shape[0] * parts, *shape[1:])
 
 
 def block_number(name: str) -> int | None:

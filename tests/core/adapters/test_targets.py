@@ -35,6 +35,19 @@ def test_the_familys_own_list_is_the_default_and_the_head_is_never_taken(model: 
     assert len(targets_of(model, TargetConfig())) == 8
 
 
+def test_a_layer_whose_weight_is_kept_is_no_target_and_refused_where_it_is_meant_alone(model: TrainModel) -> None:
+    """For quantizers as well: what is kept stays in fp32."""
+    model.kept = ("blocks.1.o_proj.weight",)
+    for found in (targets_of(model, TargetConfig()), targets_of(model, TargetConfig(targets="all-linear"))):
+        assert len(found) == 7
+        assert "blocks.1.o_proj" not in found
+    assert list(targets_of(model, TargetConfig(targets=("o_proj",)))) == ["blocks.0.o_proj"]
+    with pytest.raises(
+        UsageError, match=r"quantizer.targets: '\*1.o_proj' names blocks.1.o_proj.weight, which TinyModel keeps"
+    ):
+        targets_of(model, TargetConfig(targets=("qkv_proj", "*1.o_proj")), slot="quantizer")
+
+
 def test_names_and_patterns_choose_and_exclude(model: TrainModel) -> None:
     assert endings(targets_of(model, TargetConfig(targets=("o_proj", "blocks.*.up_proj")))) == {"o_proj", "up_proj"}
     assert list(targets_of(model, TargetConfig(targets=("blocks.1.*qkv_proj",)))) == ["blocks.1.qkv_proj"]

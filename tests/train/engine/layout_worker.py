@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from mt_core import Component, Control
-from mt_core.nn import Block, LayerSpec, RMSNorm, Rotary, SdpaAttention
+from mt_core.nn import Block, BlockContext, LayerSpec, RMSNorm, Rotary, SdpaAttention
 from mt_core.nn.blocks import Form
 from mt_core.plugins.host import PluginHost
 from mt_plugin_llama.model import build_block
@@ -39,6 +39,7 @@ from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import make_plan
 from mt_train.engine.processes import Process, join_group
 from mt_train.engine.random_state import seed_everything
+from mt_train.engine.sequence import UlyssesAttention, sequence_group
 from mt_train.plugins.resolve import Resolved, resolve
 from mt_train.tracking.recorder import Recorder
 
@@ -123,6 +124,7 @@ class Bench:
                 "offload": case.get("offload", "none"),
                 "pipeline": pipeline,
                 "sequence": shared // pipeline,
+                "expert": min(case.get("expert", 1), world),
                 "deepspeed": case.get("deepspeed", {}),
             },
             "eval": {"every_steps": case.get("eval_every", 2)},
@@ -193,6 +195,27 @@ class Bench:
         session, losses = self.session(case, None, checkpoint), Losses()
         session.loop(session.restore(checkpoint, manifest_to_go_on(checkpoint)), losses)
         return summary(session.engine, losses)
+
+    def attend(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Distances between attention over shared rows and over whole ones: value, then gradients, sinks' last; ranks add theirs up."""
+        rank, world, generator = self.process.rank, self.process.world, torch.Generator().manual_seed(0)
+        shapes = [(2, 24, 4, 8), (2, 24, case["kv_heads"], 8), (2, 24, case["kv_heads"], case["width"]), (4,)]
+        leaves = [torch.randn(shape, generator=generator).double().requires_grad_() for shape in shapes]
+        weight = torch.randn(2, 24, 4, case["width"], generator=generator).double()
+        options = {"window": case["window"], "chunk": case["chunk"], "softcap": case["softcap"], "sinks_N": leaves[3]}
+        documents = torch.tensor([[0] * 15 + [1] * 9] * 2)
+        context = BlockContext(documents, documents, SdpaAttention(), document_lengths=((15, 9), (15, 9)))
+        whole = SdpaAttention()(*leaves[:3], context, **options)
+        expected = [whole, *torch.autograd.grad((whole * weight).sum(), leaves)]
+        shared = UlyssesAttention(SdpaAttention(), sequence_group(self.process, world), world)
+        parts = [leaf.chunk(world, 1)[rank] for leaf in leaves[:3]]
+        out = shared(*parts, context, **options)
+        own = torch.autograd.grad((out * weight.chunk(world, 1)[rank]).sum(), leaves)
+        for each in own:
+            dist.all_reduce(each)
+        found = [out, *own]
+        expected[0] = whole.chunk(world, 1)[rank]
+        return {"far": [float((a - b).detach().abs().max()) for a, b in zip(found, expected, strict=True)]}
 
     def prove(self, case: dict[str, Any]) -> dict[str, Any]:
         """Return how much documents see of each other: none; where attention mixes them; where a norm over the batch does."""

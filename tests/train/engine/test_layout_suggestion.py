@@ -46,6 +46,7 @@ def suggest(base: Resolved, config: RunConfig, world: int, device: str = "cpu") 
 GRID = {
     "pipeline": (1, 2, 3, 8),
     "sequence": (1, 2, 3),
+    "expert": (1, 2, 3),
     "zero_stage": ("auto", 0, 1, 2, 3),
     "offload": ("none", "optimizer", "parameters"),
     "dtype": ("auto", "fp16"),
@@ -91,6 +92,7 @@ def fewest(base: Resolved, config: RunConfig, world: int) -> int:
         "parallel.zero_stage": get_args(ParallelConfig.model_fields["zero_stage"].annotation),
         "parallel.offload": get_args(ParallelConfig.model_fields["offload"].annotation),
         "parallel.sequence": range(1, world + 1),
+        "parallel.expert": range(1, world + 1),
         "parallel.pipeline": range(1, world + 1),
         "train.micro_batch_size": range(1, 13),
         "train.global_batch_size": range(1, 25),
@@ -119,6 +121,8 @@ def fewest(base: Resolved, config: RunConfig, world: int) -> int:
         (8, {"pipeline": 8, "micro_batch_size": 3, "global_batch_size": 8}),
         (5, {"micro_batch_size": 2, "global_batch_size": 12}),
         (6, {"sequence": 4, "pipeline": 2}),
+        (4, {"expert": 2, "pipeline": 2}),
+        (3, {"expert": 2, "offload": "optimizer", "micro_batch_size": 2, "global_batch_size": 6}),
     ],
 )
 def test_no_fewer_changes_would_do(bases: list[Resolved], world: int, case: dict[str, Any]) -> None:

@@ -81,6 +81,14 @@ PROVE = {"zero0": {"stage": 0}, "zero3": {"stage": 3}, "sequence": {"stage": 1, 
 PROVE |= {"pipeline": {"stage": "auto", "pipeline": 2, "micro": 4}}
 PROVE |= {f"{name}-padded": {**case, "objective": "sft"} for name, case in PROVE.items()}
 CASES |= {f"prove-{name}": {"do": "prove", "objective": "pretrain", **case} for name, case in PROVE.items()}
+PLAIN = {"do": "attend", "kv_heads": 2, "width": 8, "window": None, "chunk": None, "softcap": None}
+ATTEND: dict[str, dict[str, Any]] = {
+    "sinks": PLAIN,
+    "one-head": {**PLAIN, "kv_heads": 1, "window": 5},
+    "chunks": {**PLAIN, "chunk": 6, "width": 4},
+    "all": {**PLAIN, "kv_heads": 4, "width": 12, "window": 5, "chunk": 7, "softcap": 2.0},
+}
+"""Attention with sinks over rows that two ranks share."""
 FOUR = ("sequence1", "sequence3", "sequence0-packed", "pipeline", "pipeline-tied", "pipeline-inf", "pipeline-dropout")
 FOUR += ("pipeline-resume", "pipeline-sequence", "pipeline-sequence-packed", "pipeline-four", "pipeline-four-bf16-tied")
 
@@ -136,7 +144,8 @@ def two(
     """Two processes; they go on from what one has saved, too."""
     saves = {f"save-{name}": move("save", name, saved_by_two) for name in MOVES}
     moves = {f"move-{name}": move("proceed", name, saved_by_one) for name in MOVES}
-    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), CASES | saves | moves)
+    attend = {f"attend-{name}": case for name, case in ATTEND.items()}
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), CASES | saves | moves | attend)
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +251,12 @@ def test_sequence_and_data_parallel_together_equal_one_process(
 ) -> None:
     for key in ("losses", "norms", "eval"):
         assert is_close(one[case][key], four[case][key], 1e-5), (key, one[case][key], four[case][key])
+
+
+@pytest.mark.parametrize("name", ATTEND)
+def test_ranks_that_share_rows_have_the_sinks_and_values_of_their_own_heads(two: dict[str, Any], name: str) -> None:
+    """In fp64: value, and gradients of queries, keys, values and the whole vector of sinks."""
+    assert max(two[f"attend-{name}"]["far"]) < 1e-12
 
 
 def test_a_sequence_parallel_run_resumes_bit_for_bit(two: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ def test_without_the_fallback_its_distribution_is_named(without_fallback: Plugin
 def test_a_type_that_nobody_knows_is_refused_by_the_fallback_with_what_it_knows(
     host: PluginHost, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"the model type 'sprout' is unknown here\. .*Trained are arcee, "):
+    with pytest.raises(ConfigError, match=r"the model type 'sprout' is unknown here\. .*Trained are afmoe, "):
         config_of(folder(tmp_path / "sprout", UNKNOWN), host)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from mt_core.errors import UsageError
 from mt_core.kinds import Kinds
@@ -118,33 +118,50 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
     return load(Parts.of(resolved), found, notice, averaged=averaged)
 
 
-def load_weights(model: str, folder: str | Path, *, objective: str | None = None) -> LoadedModel:
-    """Pretrained weights with the tokenizer beside them, on the GPU where there is one; ``model`` is the family that reads them.
+@overload
+def load_weights(folder: str | Path, /, *, objective: str | None = None) -> LoadedModel: ...
+
+
+@overload
+def load_weights(model: str | None, folder: str | Path, *, objective: str | None = None) -> LoadedModel: ...
+
+
+def load_weights(
+    model: str | Path | None, folder: str | Path | None = None, *, objective: str | None = None
+) -> LoadedModel:
+    """Pretrained weights with the tokenizer beside them, on the GPU where there is one: of ``load_weights(folder)``, whose
+    ``config.json`` names the family, or with the ``model`` before it that is the family to read them.
 
     ``objective`` names the one whose modules the weights have, such as ``reward``. Raises ``WeightsError`` and ``ConfigError`` where
     they cannot be read.
     """
     from mt_train.assemble.load import load
 
-    name = arguments.text("load_weights", "model", model, "the name of a model family, such as 'llama'")
+    if folder is None:
+        model, folder = None, model
+    name = None if model is None else arguments.text("load_weights", "model", model, _FAMILY)
     if objective is not None:
         objective = arguments.text("load_weights", "objective", objective, "the name of an objective, or None")
     path = arguments.path("load_weights", "folder", folder)
     return load(_parts_of_weights(name, path, discover_plugins(), objective), None, notice)
 
 
-def _parts_of_weights(model: str, weights: str, host: PluginHost, objective: str | None = None) -> Parts:
-    raw = {"model": {"name": model, "weights": weights}, "train": {"sequence_len": 2}}  # there are no rows
+_FAMILY = "the name of a model family, such as 'llama', or None for the one that config.json names"
+
+
+def _parts_of_weights(model: str | None, weights: str, host: PluginHost, objective: str | None = None) -> Parts:
+    named = {} if model is None else {"name": model}
+    raw = {"model": {**named, "weights": weights}, "train": {"sequence_len": 2}}  # there are no rows
     return Parts.of(resolve(raw if objective is None else {**raw, "objective": objective}, host))
 
 
 def load_adapters(
-    folders: Mapping[str, str | Path], *, model: str, weights: str | Path
+    folders: Mapping[str, str | Path], *, weights: str | Path, model: str | None = None
 ) -> tuple[LoadedModel, SeveralAdapters]:
     """Pretrained weights with several adapters, by a name for each folder that peft or ``mt-export`` wrote.
 
-    ``model`` is the family that reads ``weights``. None counts before ``SeveralAdapters.use``. Raises ``WeightsError`` and
-    ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
+    ``model`` is the family that reads ``weights``, or their ``config.json`` names it. None counts before ``SeveralAdapters.use``.
+    Raises ``WeightsError`` and ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
     """
     from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.adapter_slot import adapter_in, folder_at
@@ -159,9 +176,9 @@ def load_adapters(
         for name, path in wanted.items()
     }
     host = discover_plugins()
-    name = arguments.text("load_adapters", "model", model, "the name of a model family, such as 'llama'")
+    family = None if model is None else arguments.text("load_adapters", "model", model, _FAMILY)
     base = arguments.path("load_adapters", "weights", weights)
-    parts = replace(_parts_of_weights(name, base, host), adapters_follow=True)
+    parts = replace(_parts_of_weights(family, base, host), adapters_follow=True)
     found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
     for folder in found.values():
         check_base_of(folder, parts)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mt_core.nn import Batch, TrainModel
-    from mt_core.nn.step import AdapterContext
+    from mt_core.step_context import AdapterContext
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from mt_core.adapters.config import LowRankConfig, TargetConfig
 from mt_core.adapters.targets import require_named, targets_of
 from mt_core.errors import UsageError
 from mt_core.groups import block_number
-from mt_core.nn import AdaptedLinear, AdapterContext, LossFactor, SharedParameters, TrainModel
+from mt_core.nn import AdaptedLinear, LossFactor, SharedParameters, TrainModel
+from mt_core.step_context import AdapterContext
 
 ConfigT = TypeVar("ConfigT", bound=TargetConfig)
 View = Literal["live", "base"]
@@ -146,13 +147,16 @@ def viewing(model: nn.Module, view: View) -> Iterator[None]:
 
 def read_base(context: AdapterContext, name: str, layer: AdaptedLinear) -> Tensor:
     """The base's weight of a layer in a running engine, (F, E), in fp32."""
-    return context.read(f"{name}.weight").float() if layer.is_plain else layer.base_weight()
+    if "weight" not in layer._parameters:
+        return layer.base_weight()
+    stored = context.read(f"{name}.weight").float()
+    return stored.T if layer.is_transposed else stored
 
 
 def write_base(context: AdapterContext, name: str, layer: AdaptedLinear, weight_FE: Tensor) -> None:
     """Rewrite it, on all ranks. The adapter declares ``rewrites_base``."""
-    if layer.is_plain:
-        context.write(f"{name}.weight", weight_FE)
+    if "weight" in layer._parameters:
+        context.write(f"{name}.weight", weight_FE.T if layer.is_transposed else weight_FE)
     else:
         layer.put_base_weight(weight_FE)
 

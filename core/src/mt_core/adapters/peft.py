@@ -125,8 +125,8 @@ def target_keys(model: TrainModel) -> dict[str, Any]:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear | StoredLinear | AdaptedLinear) and name.rpartition(".")[2] in ends
     ]
-    stored = any(not layer.is_plain and "weight" in layer.base._parameters for layer in layers.values())
-    return {"target_modules": sorted(ends if len(alike) == len(layers) else layers), "fan_in_fan_out": stored}
+    transposed = any(layer.is_transposed for layer in layers.values())
+    return {"target_modules": sorted(ends if len(alike) == len(layers) else layers), "fan_in_fan_out": transposed}
 
 
 def lora_options(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any] | None:

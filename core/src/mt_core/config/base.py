@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 from pydantic.types import Strict
 
-Layout = Literal["zero0", "zero1", "zero2", "zero3", "pipeline", "sequence", "offload"]
-"""How a run is divided: a ZeRO stage, and beside it a pipeline, sequence parallelism, or state in host memory."""
+Layout = Literal["zero0", "zero1", "zero2", "zero3", "pipeline", "sequence", "offload", "expert"]
+"""How a run is divided: a ZeRO stage, and beside it a pipeline, sequence or expert ranks, or state in host memory."""
 
 ZERO: frozenset[Layout] = frozenset({"zero0", "zero1", "zero2", "zero3"})
 """The layouts of a component that says nothing."""
 ANY: frozenset[Layout] = ZERO | {"pipeline", "sequence", "offload"}
-"""Every layout: for what takes no part in a step."""
+"""Every layout but expert ranks, which models with fused experts declare: for what takes no part in a step."""
 
 
 NOTHING = (None, "none")

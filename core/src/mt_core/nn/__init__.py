@@ -15,31 +15,23 @@ from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
 from mt_core.nn.decoder import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
-from mt_core.nn.experts import (
-    Exchange,
-    Experts,
-    ListedExperts,
-    Received,
-    clamped_swiglu,
-    expert_layouts,
-    list_experts,
-)
+from mt_core.nn.exchange import DividesExperts, ExpertExchange, Received
+from mt_core.nn.experts import Experts, ListedExperts, clamped_swiglu, expert_layouts, list_experts
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
-from mt_core.nn.mixture import Mixture, balance_by_bias, balance_loss
+from mt_core.nn.mixture import Mixture, balance_by_bias, balance_loss, report_choice
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
 from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
 from mt_core.nn.router import Choice, Router
 from mt_core.nn.scores import TokenScores
-from mt_core.nn.step import AdapterContext, StepSums
+from mt_core.nn.step import StepSums
 
 __all__ = [
     "NOT_TRAINED",
     "AdaptedLinear",
-    "AdapterContext",
     "AttentionFn",
     "Batch",
     "Block",
@@ -47,7 +39,8 @@ __all__ = [
     "Choice",
     "Decoder",
     "DecoderModel",
-    "Exchange",
+    "DividesExperts",
+    "ExpertExchange",
     "Experts",
     "Fill",
     "GatedMLP",
@@ -84,6 +77,7 @@ __all__ = [
     "list_experts",
     "low_rank",
     "objective_modules",
+    "report_choice",
     "rotate",
     "run_recomputed",
     "sharing_of",

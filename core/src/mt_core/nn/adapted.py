@@ -24,6 +24,8 @@ class StoredLinear(nn.Module):
 
     merges: ClassVar[bool] = True
     """Whether another weight can be put without a loss that nobody asked for."""
+    is_transposed: bool = False
+    """Whether files, and a parameter ``weight`` where there is one, have the weight as (E, F)."""
     in_features: int
     out_features: int
     bias: Tensor | None
@@ -143,6 +145,11 @@ class AdaptedLinear(nn.Module):
     def is_plain(self) -> bool:
         """Return whether the base is an ``nn.Linear``, whose ``weight`` is (F, E)."""
         return self._plain
+
+    @property
+    def is_transposed(self) -> bool:
+        """Return whether files, and ``weight`` where it is a parameter, have the weight as (E, F)."""
+        return not self._plain and self._other.is_transposed
 
     @property
     def is_merged(self) -> bool:

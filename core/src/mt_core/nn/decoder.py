@@ -44,7 +44,7 @@ class DecoderShape(Protocol):
 class DecoderModel(TrainModel):
     """Embed, blocks, norm, head. A family says how one block is made; the base class gives ``layers`` and ``forward``."""
 
-    default_targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    default_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     residual_outputs: tuple[str, ...] = ("o_proj.weight", "down_proj.weight")
     """Ends of the names of the matrices that add to the residual stream."""
 
@@ -120,12 +120,16 @@ class Block(nn.Module):
     def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
         names = self.names
-        mixed_BTD = self.self_attn(self._norm(names.before_attention, hidden_BTD), context)
-        hidden_BTD = hidden_BTD + self._drop(self._norm(names.behind_attention, mixed_BTD))
-        added_BTD = self.mlp(self._norm(names.before_mlp, hidden_BTD), context)
-        return hidden_BTD + self._drop(self._norm(names.behind_mlp, added_BTD))
+        mixed_BTD = self.self_attn(self._before(names.before_attention, hidden_BTD), context)
+        hidden_BTD = hidden_BTD + self._drop(self._behind(names.behind_attention, mixed_BTD))
+        added_BTD = self.mlp(self._before(names.before_mlp, hidden_BTD), context)
+        return hidden_BTD + self._drop(self._behind(names.behind_mlp, added_BTD))
 
-    def _norm(self, name: str | None, x_BTD: Tensor) -> Tensor:
+    def _before(self, name: str | None, x_BTD: Tensor) -> Tensor:
+        """The norm, or a view: gradients of several projections then reach the residual stream in one piece, as ``RMSNorm`` does it."""
+        return x_BTD.view_as(x_BTD) if name is None else getattr(self, name)(x_BTD)
+
+    def _behind(self, name: str | None, x_BTD: Tensor) -> Tensor:
         return x_BTD if name is None else getattr(self, name)(x_BTD)
 
     def _drop(self, added_BTD: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ Shapes: N tokens, K experts of a token, X experts, D model width, F hidden width
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from mt_core.config.experts import ExpertLayout
 from mt_core.nn.compilation import exclude_from_compile
+from mt_core.nn.exchange import ExpertExchange
 from mt_core.nn.fused import swiglu
 from mt_core.nn.router import Choice
 
@@ -24,28 +25,12 @@ Activation = Callable[[Tensor, Tensor], Tensor]
 """(gate, up) -> hidden values, all (S, F): ``swiglu``, ``geglu``, or ``partial(clamped_swiglu, …)``."""
 
 
-class Received(NamedTuple):
-    """Rows that the experts of this rank work on, sorted by expert; where each expert's end; and what takes their outputs back."""
-
-    rows_RD: Tensor
-    ends_X: Tensor
-    back: Callable[[Tensor], Tensor]
-
-
-class Exchange(Protocol):
-    """Sends rows to the ranks that have their experts. Every rank calls it as often, rows or none, recomputation included."""
-
-    def __call__(self, rows_SD: Tensor, ends_X: Tensor) -> Received:
-        """Rows sorted by expert and the ends of all X experts -> those that came for the experts of this rank."""
-        ...
-
-
 class Experts(nn.Module):
     """All experts of a layer in two tensors: ``gate_up_proj`` and ``down_proj``, with ``…_bias`` where the layout has biases."""
 
     gate_up_proj: nn.Parameter
     down_proj: nn.Parameter
-    exchange: Exchange | None = None
+    exchange: ExpertExchange | None = None
     """Set by the engine where ranks share the experts among them; the tensors then hold the experts of this rank."""
 
     def __init__(self, layout: ExpertLayout, activation: Activation = swiglu) -> None:
@@ -65,7 +50,7 @@ class Experts(nn.Module):
             out_SD = self._outputs(rows_SD, order.ends_X)
         else:
             received = self.exchange(rows_SD, order.ends_X)
-            out_SD = received.back(self._outputs(received.rows_RD, received.ends_X))
+            out_SD = received.back(self._outputs(received.rows_RD, received.ends_E))
         return _Combine.apply(out_SD, choice.weights_NK, order)  # type: ignore[no-untyped-call, no-any-return]
 
     def _outputs(self, rows_SD: Tensor, ends_X: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import Batch
 from mt_core.nn.cache import KVCache
 from mt_core.nn.context import AttentionFn, BlockContext
-from mt_core.nn.step import AdapterContext, StepSums
+from mt_core.nn.step import StepSums
+from mt_core.step_context import AdapterContext
 
 
 class Layer(NamedTuple):

@@ -1,66 +1,16 @@
-"""One optimizer step as a model sees it: what its blocks add up on the way, and what is at hand after the update."""
+"""What the blocks of a model add up in one optimizer step: figures of its record, and sums for ``TrainModel.after_step``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Literal, Protocol
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from mt_core.errors import ComponentError
 
-Part = Literal["weight", "gradient"] | str
-"""What of a parameter is meant: its value in fp32, its gradient, or a key of the optimizer's state (``exp_avg``)."""
-
-
-class AdapterContext(Protocol):
-    """The parameters of a running engine, whole, wherever it keeps them. Every call is collective over the ranks that have
-    the parameter, so that all of them make the same calls in the same order."""
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps that are done, this one included (from 1)."""
-        ...
-
-    @property
-    def total_steps(self) -> int:
-        """Return the number of steps of the run."""
-        ...
-
-    @property
-    def rate(self) -> float:
-        """Learning rate of this step: that of groups without one of their own."""
-        ...
-
-    def modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """The modules that own parameters of the adapter, by name; in a pipeline those of this stage."""
-        ...
-
-    def read(self, name: str, part: Part = "weight") -> Tensor:
-        """A copy, whole, in fp32 (a frozen weight: in its own dtype). A parameter that several layers share is there under the name
-        that it has in each of them. Raises ``ComponentError`` for what is not there."""
-        ...
-
-    def moments(self, name: str) -> tuple[str, ...]:
-        """Keys of the optimizer's state that have a number for each one of this weight; none before its first update."""
-        ...
-
-    def total(self, value: Tensor) -> Tensor:
-        """Add up over all ranks what a layer gathered from gradients in its own backward: as large as if it were a parameter's gradient."""
-        ...
-
-    def step_sum(self, name: str) -> Tensor:
-        """What blocks have gathered under this name in the step (``BlockContext.gather``), added up over all micro-batches and all
-        ranks that share the block, in fp64. Raises ``ComponentError`` where none did."""
-        ...
-
-    def write(self, name: str, value: Tensor, part: Part = "weight") -> None:
-        """Put a whole value. A trained weight's master and what the model computes with both change.
-
-        Raises ``ComponentError`` for what is not there, or of another shape.
-        """
-        ...
+StepFigures = Callable[[Tensor], Mapping[str, Tensor]]
+"""Makes figures of what blocks have gathered in a whole step: the sum → name → a scalar."""
 
 
 class StepSums:
@@ -73,13 +23,14 @@ class StepSums:
     def __init__(self) -> None:
         self.figures: dict[str, tuple[Tensor, Tensor | float]] = {}
         self.gathered: dict[str, Tensor] = {}
+        self.figures_of: dict[str, StepFigures] = {}
         self.collects = False
         self._repeats = False
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Begin a step; what comes in between is added up."""
-        self.figures, self.gathered, self.collects = {}, {}, True
+        self.figures, self.gathered, self.figures_of, self.collects = {}, {}, {}, True
         try:
             yield
         finally:
@@ -100,8 +51,11 @@ class StepSums:
 
     def report(self, name: str, total: Tensor, count: Tensor | float) -> None:
         """See ``BlockContext``."""
-        if self._repeats or not self.collects:
-            return
+        if not self._repeats and self.collects:
+            self.add(name, total, count)
+
+    def add(self, name: str, total: Tensor, count: Tensor | float) -> None:
+        """Add to a figure, whether blocks run now or have run."""
         if total.dim() or (isinstance(count, Tensor) and count.dim()):
             shape = tuple(total.shape) or tuple(getattr(count, "shape", ()))
             raise ComponentError(
@@ -114,7 +68,7 @@ class StepSums:
             total, count = self.figures[name][0] + total, self.figures[name][1] + count
         self.figures[name] = total, count
 
-    def gather(self, name: str, values: Tensor) -> None:
+    def gather(self, name: str, values: Tensor, figures: StepFigures | None = None) -> None:
         """See ``BlockContext``."""
         if self._repeats or not self.collects:
             return
@@ -125,3 +79,5 @@ class StepSums:
                 " of its own, or all of them one shape"
             )
         self.gathered[name] = values if before is None else before + values
+        if figures is not None:
+            self.figures_of[name] = figures

@@ -36,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint", default="last", metavar="STEP", help="last, best, or a step of the run (default: last)"
     )
-    parser.add_argument("--model", metavar="NAME", help="a model family, with --weights")
+    parser.add_argument(
+        "--model", metavar="NAME", help="the family of --weights; default: the one that their config.json names"
+    )
     parser.add_argument("--weights", type=Path, metavar="FOLDER", help="a reward model that mt-export wrote")
     parser.add_argument("--rows", type=Path, required=True, metavar="FILE", help="JSON lines, or an array of objects")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the scores as JSON lines (default: standard output)")
@@ -82,9 +84,7 @@ def _refuse(arguments: argparse.Namespace) -> None:
     """Raise ``UsageError`` for options that do not go together, and files that are there."""
     if (arguments.run is None) == (arguments.weights is None):
         given = "both" if arguments.run else "none"
-        raise UsageError(f"give one of --run RUN, or --model NAME with --weights FOLDER; got {given}")
-    if arguments.weights is not None and arguments.model is None:
-        raise UsageError("--weights needs the family that reads them: --model NAME")
+        raise UsageError(f"give one of --run RUN, or --weights FOLDER; got {given}")
     if arguments.run is not None and arguments.model is not None:
         raise UsageError("--run brings its own model; leave out --model")
     if arguments.batch_size < 1:

@@ -1,28 +1,47 @@
 """Attention of transformers' models by mt_core's: documents stay apart, ranks may share rows, and no mask is made.
 
-Shapes: B rows, T tokens, S keys (those in the cache too), N query heads, K key/value heads, H head width.
+Shapes: B rows, T tokens, S keys (those in the cache too), N query heads, K key/value heads, H head width, W width of the values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import Cache
+from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from mt_core import UsageError
 from mt_core.nn import BlockContext, KVCache
 
+if TYPE_CHECKING:
+    from .frame import Call
+
 NAME = "mt"
 """The attention's name at transformers. No mask function has it, so that models make no mask."""
+RULES = "mt-rules"
+"""Its name while a model is asked by which rules it would make its masks."""
 
-_CONTEXT: ContextVar[BlockContext] = ContextVar("context of the block that runs")
+
+class Rule(NamedTuple):
+    """Which tokens before it a token sees, by the mask that a model makes: all, those of a window, or those of its chunk."""
+
+    window: int | None = None
+    chunk: int | None = None
+
+
+class _Inside(NamedTuple):
+    context: BlockContext
+    rule: Rule | None
+
+
+_INSIDE: ContextVar[_Inside] = ContextVar("context and rule of the block that runs")
 
 _WITHOUT_MEANING = frozenset(
     {
@@ -33,6 +52,7 @@ _WITHOUT_MEANING = frozenset(
         "past_key_values",
         "output_attentions",
         "output_hidden_states",
+        "output_router_logits",
         "return_dict",
         "logits_to_keep",
         "num_items_in_batch",
@@ -44,21 +64,69 @@ _WITHOUT_MEANING = frozenset(
 def register() -> None:
     """Make the attention known to transformers."""
     AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(RULES, _Mask)
 
 
 @contextmanager
-def inside(context: BlockContext) -> Iterator[None]:
-    """Run a block in this context. Not as a keyword: some layers hand on none."""
-    token = _CONTEXT.set(context)
+def inside(context: BlockContext, rule: Rule | None = None) -> Iterator[None]:
+    """Run a block in this context, by this rule of its mask. Not as keywords: some layers hand on none."""
+    token = _INSIDE.set(_Inside(context, rule))
     try:
         yield
     finally:
-        _CONTEXT.reset(token)
+        _INSIDE.reset(token)
+
+
+def read_rules(model: nn.Module, run: Callable[[], Sequence[Call]]) -> list[Rule]:
+    """Ask a model by which rule it makes the mask of each block; ``run`` is its frame's forward on two tokens on the CPU.
+
+    Some models, as Llama 4, say nowhere else what a block sees. Raises ``UsageError`` for a rule that is not known here.
+    """
+    modules = (each for each in model.modules() if hasattr(getattr(each, "config", None), "_attn_implementation"))
+    configs: dict[int, Any] = {id(each.config): each.config for each in modules}
+    names = {key: config._attn_implementation_internal for key, config in configs.items()}
+    for config in configs.values():
+        config._attn_implementation_internal = RULES
+    try:
+        calls = run()
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation_internal = names[key]
+    masks = [
+        next((each for each in (*call.args, *call.named.values()) if isinstance(each, _Mask)), None) for call in calls
+    ]
+    rules = {id(mask): Rule() if mask is None else mask.rule() for mask in masks}
+    return [rules[id(mask)] for mask in masks]
+
+
+class _Mask:
+    """Stands for a mask: knows how transformers would fill it, ``function(row, head, query, key)``."""
+
+    def __init__(self, mask_function: Any, local_size: int | None = None, use_vmap: bool = False, **named: Any) -> None:
+        self._function, self._size, self._has_more = mask_function, local_size, use_vmap
+
+    def rule(self) -> Rule:
+        """Find the rule by asking about some pairs of tokens; ``use_vmap`` says that there is a pattern on top of it."""
+        size = self._size or 8
+        queries_Q1 = torch.tensor([0, 1, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size])[:, None]
+        keys_S, first = torch.arange(3 * size + 2), torch.tensor(0)
+        is_before_QS = keys_S <= queries_Q1
+        rules = {Rule(): is_before_QS}
+        if self._size:
+            rules[Rule(window=size)] = is_before_QS & (keys_S > queries_Q1 - size)
+            rules[Rule(chunk=size)] = is_before_QS & (keys_S // size == queries_Q1 // size)
+        seen_QS = self._function(first, first, queries_Q1, keys_S).expand_as(is_before_QS)
+        found = [rule for rule, expected_QS in rules.items() if torch.equal(seen_QS, expected_QS)]
+        if self._has_more or not found:
+            raise UsageError(
+                "this model's mask is neither causal nor a window nor chunks, and no attention here does it"
+            )
+        return found[0]
 
 
 def current_context() -> BlockContext:
     """The context of the block, or of the frame, that runs."""
-    return _CONTEXT.get()
+    return _INSIDE.get().context
 
 
 def attend(
@@ -72,19 +140,33 @@ def attend(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     is_causal: bool | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """(B, N, T, H), (B, K, S, H), (B, K, S, H) -> (B, T, N, H), as transformers calls it. Raises ``UsageError`` for other wishes."""
+    """(B, N, T, H), (B, K, S, H), (B, K, S, W) -> (B, T, N, W), as transformers calls it. Raises ``UsageError`` for other wishes."""
     unknown = [name for name, given in others.items() if given is not None and name not in _WITHOUT_MEANING]
     unknown += ["attention_mask"] * (attention_mask is not None) + ["is_causal=False"] * (is_causal is False)
-    unknown += ["dropout"] * bool(dropout) + ["values of another width"] * (value.shape[-1] != query.shape[-1])
+    unknown += ["dropout"] * bool(dropout)
+    context, rule = _INSIDE.get()
+    if rule is not None and rule.window != sliding_window:
+        unknown += [f"a window of {sliding_window} where its mask has {rule.window}"]
     if unknown:
         raise UsageError(f"{type(module).__name__} asks attention for {', '.join(unknown)}, which is not done here")
-    context = _CONTEXT.get()
-    q_BTNH, k_BSKH, v_BSKH = (each.transpose(1, 2) for each in (query, key, value))
-    options: Any = {"scale": scaling, "window": sliding_window, "softcap": softcap}
-    return context.attention(q_BTNH, k_BSKH, v_BSKH, context, **options), None
+    q_BTNH, k_BSKH, v_BSKW = (each.transpose(1, 2) for each in (query, key, value))
+    chunk = None if rule is None else rule.chunk
+    out_BTNW = context.attention(
+        q_BTNH,
+        k_BSKH,
+        v_BSKW,
+        context,
+        scale=scaling,
+        window=sliding_window,
+        softcap=softcap,
+        sinks_N=s_aux,
+        chunk=chunk,
+    )
+    return out_BTNW, None
 
 
 class CacheOfModel(Cache):  # type: ignore[misc]

@@ -9,21 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core import WeightsError
+from mt_core.nn import BlockContext, SdpaAttention
 
-from .attention import NAME, register
+from .attention import NAME, Rule, read_rules, register
 from .config import HuggingFaceConfig
+from .experts import use_experts
+from .frame import Frame
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EXPERTS = "grouped_mm"
-"""Which of transformers' functions runs fused experts: tokens are sorted by expert, and added up in their own order, so that two
-runs give the same bits; each expert has its part of the gradient, those without tokens too."""
+"""Which of transformers' functions runs the experts that mt_core's do not: tokens are sorted by expert, and added up in their own
+order, so that two runs give the same bits."""
 
-_DROPOUT = re.compile(r"dropout|pdrop|drop_path|layerdrop|jitter_noise")
+_SMALL = 4096
+"""Elements of a parameter that is no matrix of a layer."""
+
+_DROPOUT = re.compile(r"dropout|pdrop|drop_path|layerdrop")
 
 
 def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
@@ -38,6 +45,7 @@ def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
         module = model.get_submodule(path)
         del module._buffers[own]
         module.register_parameter(own, nn.Parameter(buffer.reshape(_shape(buffer)), requires_grad=False))
+    use_experts(model)
     return model
 
 
@@ -52,12 +60,13 @@ def saved_buffers(model: nn.Module) -> dict[str, Tensor]:
     return {name: buffer for name, buffer in model.named_buffers() if name in saved}
 
 
-def kept_values(config: HuggingFaceConfig) -> dict[str, Tensor]:
-    """First values, in fp32 on the CPU, of the buffers that files have."""
-    with _small_on_cpu():
-        return {
-            name: buffer.reshape(_shape(buffer)).clone() for name, buffer in saved_buffers(build_plain(config)).items()
-        }
+def built_values(config: HuggingFaceConfig) -> dict[str, Tensor]:
+    """What the constructors of modules put into saved buffers and small parameters, in fp32 on the CPU: first values that no rule of
+    transformers draws."""
+    with _small_on_cpu(_SMALL):
+        model = build_plain(config)
+    found = {**saved_buffers(model), **{name: each for name, each in model.named_parameters() if not each.is_meta}}
+    return {name: each.detach().reshape(_shape(each)) for name, each in found.items()}
 
 
 def build_plain(config: HuggingFaceConfig) -> PreTrainedModel:
@@ -101,22 +110,32 @@ def true_buffers(config: HuggingFaceConfig) -> dict[str, Tensor]:
     return {name: each for name, each in model.named_buffers() if each.is_floating_point()}
 
 
+def mask_rules(config: HuggingFaceConfig) -> list[Rule]:
+    """By which rule the model masks the attention of each block; by a build of its own, whatever holds the model's tensors."""
+    with unset_fake_temporarily(), torch.no_grad(), _small_on_cpu():  # a plan on paper has tensors without values
+        model, kind = build_language_model(config), config.kind
+        frame, positions = Frame(model, kind), torch.arange(2)[None]
+        hidden = torch.zeros(1, 2, model.get_submodule(kind.embed).weight.shape[1])
+        context = BlockContext(positions, torch.zeros_like(positions), SdpaAttention())
+        return read_rules(model, lambda: frame.run(hidden, context))
+
+
 @contextmanager
-def _small_on_cpu() -> Iterator[None]:
-    """A model that is built inside has its buffers in fp32 on the CPU, and no parameters."""
+def _small_on_cpu(largest: int = 0) -> Iterator[None]:
+    """A model that is built inside has its buffers in fp32 on the CPU, and parameters of up to so many elements."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
-        with torch.device("cpu"), _parameters_on_meta():
+        with torch.device("cpu"), _parameters_on_meta(largest):
             yield
     finally:
         torch.set_default_dtype(before)
 
 
 @contextmanager
-def _parameters_on_meta() -> Iterator[None]:
+def _parameters_on_meta(largest: int) -> Iterator[None]:
     def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
-        if parameter is None or parameter.is_meta:
+        if parameter is None or parameter.is_meta or parameter.numel() <= largest:
             return None
         return nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
 

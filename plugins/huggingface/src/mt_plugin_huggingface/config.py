@@ -22,6 +22,11 @@ class HuggingFaceConfig(ModelConfig):
     """``config`` is the content of a ``config.json``; the two numbers beside it win over what it says."""
 
     config: dict[str, Any] = Field(description="content of config.json, as transformers writes it")
+    balance_loss: float = Field(
+        0.0,
+        ge=0,
+        description="coefficient of the balance loss of each row and mixture; left out, config.json's where it has output_router_logits",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -34,7 +39,10 @@ class HuggingFaceConfig(ModelConfig):
         longest = kind.value(content, "max_seq_len")
         if (factor := _dynamic_factor(content)) and _is_count(longest):
             longest = int(longest * factor)  # there it is the length up to which nothing is scaled
-        return {"vocab_size": kind.value(content, "vocab_size"), "max_seq_len": longest, **raw}
+        numbers: dict[str, Any] = {"vocab_size": kind.value(content, "vocab_size"), "max_seq_len": longest}
+        if coefficient := _stated_balance(content):
+            numbers["balance_loss"] = coefficient
+        return {**numbers, **raw}
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> Self:
@@ -96,6 +104,12 @@ def _dynamic_factor(content: Mapping[str, Any]) -> float | None:
             factor = given.get("factor")
             return float(factor) if isinstance(factor, int | float) and 1 <= factor < 2**20 else None
     return None
+
+
+def _stated_balance(content: Mapping[str, Any]) -> float:
+    """Coefficient of the balance loss that transformers' own training would take."""
+    stated = content.get("router_aux_loss_coef") if content.get("output_router_logits") is True else None
+    return float(stated) if isinstance(stated, int | float) and stated > 0 else 0.0
 
 
 def _is_count(value: object) -> bool:

@@ -166,6 +166,12 @@ class _Output(BaseModelOutputWithPast):  # type: ignore[misc]
             raise AttributeError(name)
 
 
+def become(module: nn.Module, layer: type, **known: Any) -> None:
+    """Give a module a layer's ``forward`` before its own."""
+    module.__dict__ |= {f"_{key}": value for key, value in known.items()}
+    module.__class__ = type(type(module).__name__, (layer, type(module)), {})
+
+
 def _copy_with(model: nn.Module, instead: dict[str, nn.Module]) -> nn.Module:
     """A copy of the modules on the way to each path, with another module there; all others, and all parameters, are the model's."""
     out = copy.copy(model)

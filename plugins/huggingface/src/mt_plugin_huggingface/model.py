@@ -18,10 +18,19 @@ from torch import Generator, Tensor, nn
 
 from mt_core.nn import BlockContext, Layer, TrainModel
 
-from .attention import inside
-from .build import build_language_model, kept_values, true_buffers
+from .attention import Rule, inside
+from .build import build_language_model, built_values, mask_rules, true_buffers
 from .config import BY_LENGTH, HuggingFaceConfig, rope_types
-from .frame import Call, Frame
+from .experts import (
+    TheirExperts,
+    TheirListedExperts,
+    module_to_draw,
+    projections_in,
+    routers_of,
+    watch_routers,
+)
+from .frame import Call, Frame, become
+from .linear import use_transposed_linear
 from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -46,16 +55,17 @@ class HuggingFaceModel(TrainModel):
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside
         for number, block in enumerate(cast(nn.ModuleList, self.get_submodule(kind.blocks))):
-            _become(block, _Block, outside=outside, number=number)
+            become(block, _Block, outside=outside, number=number)
         if kind.positions is not None:
-            _become(self.get_submodule(kind.positions), _Positions, outside=outside)
+            become(self.get_submodule(kind.positions), _Positions, outside=outside)
         if not kind.plain_head:
-            _become(self.get_submodule(kind.head), _Head, outside=outside)
-        linear = [name for name, each in self.get_submodule(kind.blocks).named_modules() if isinstance(each, nn.Linear)]
+            become(self.get_submodule(kind.head), _Head, outside=outside)
+        use_transposed_linear(self.get_submodule(kind.blocks))
+        watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
-        self.default_targets = tuple(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+        self.default_targets = projections_in(self.get_submodule(kind.blocks), routers_of(model).values())
 
     def layers(self) -> Sequence[Layer]:
         """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions."""
@@ -67,16 +77,28 @@ class HuggingFaceModel(TrainModel):
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """As transformers begins this parameter, drawn from ``generator`` alone."""
+        outside: Outside = self.__dict__["_outside"]
+        module = self._module_to_draw(name, tensor)
+        seed = int(torch.randint(2**62, (), generator=generator))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            tensor.fill_(torch.nan)
+            initialise: Any = outside.model._init_weights
+            initialise(module)
+            if tensor.isnan().any():
+                tensor.copy_(outside.built_values()[name])
+
+    def _module_to_draw(self, name: str, tensor: Tensor) -> nn.Module:
+        """A copy of the module that has this parameter, with all others on the meta device."""
+        for place, experts in self.named_modules():
+            inside, own = f"{place}.", name.removeprefix(f"{place}.")
+            if isinstance(experts, TheirExperts | TheirListedExperts) and name.startswith(inside) and "." in own:
+                return module_to_draw(experts, own, tensor)
         path, _, own = name.rpartition(".")
         module = copy.copy(self.get_submodule(path))
         others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
         module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
-        if name in (kept := self.__dict__["_outside"].kept_values()):
-            tensor.copy_(kept[name])
-        seed = int(torch.randint(2**62, (), generator=generator))
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
-            self.__dict__["_outside"].model._init_weights(module)
+        return module
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.__dict__["_outside"].forget_buffers()  # a cast has rounded them
@@ -94,13 +116,22 @@ class Outside:
         self._frame: Frame | None = None
         self._true: dict[str, Tensor] | None = None
         self._restored: torch.device | None = None
-        self._kept: dict[str, Tensor] | None = None
+        self._built: dict[str, Tensor] | None = None
+        self._rules: list[Rule] | None = None
 
-    def kept_values(self) -> dict[str, Tensor]:
-        """First values of what nothing trains and no rule draws, by name."""
-        if self._kept is None:
-            self._kept = kept_values(self.config)
-        return self._kept
+    def rule(self, number: int) -> Rule | None:
+        """By which rule the model masks the attention of a block, read once; ``None`` where attention is the model's own."""
+        if self.config.kind.own_attention:
+            return None
+        if self._rules is None:
+            self._rules = mask_rules(self.config)
+        return self._rules[number]
+
+    def built_values(self) -> dict[str, Tensor]:
+        """First values that no rule draws, by name."""
+        if self._built is None:
+            self._built = built_values(self.config)
+        return self._built
 
     def forget_buffers(self) -> None:
         """See that they are put back before the next forward."""
@@ -147,7 +178,7 @@ class _Block:
         call, kind = outside.calls(context, hidden_BTD)[number], outside.config.kind
         goes_on = context.cache is not None and context.cache.length > 0
         pieces = torch.split(hidden_BTD, 1, 1) if kind.by_token and goes_on else [hidden_BTD]
-        with inside(context):
+        with inside(context, outside.rule(number)):
             outs = [super(_Block, self).forward(piece, *call.args, **call.named) for piece in pieces]  # type: ignore[misc]
         hidden = [out[0] if kind.tuple_size else out for out in outs]
         return hidden[0] if len(hidden) == 1 else torch.cat(hidden, 1)
@@ -167,12 +198,6 @@ class _Head:
     def forward(self, hidden_ND: Tensor) -> Tensor:
         logits: Tensor = self.__dict__["_outside"].frame(hidden_ND.device).logits(hidden_ND)
         return logits
-
-
-def _become(module: nn.Module, layer: type, **known: Any) -> None:
-    """Give a module a layer's ``forward`` before its own."""
-    module.__dict__ |= {f"_{key}": value for key, value in known.items()}
-    module.__class__ = type(type(module).__name__, (layer, type(module)), {})
 
 
 def _on_meta(parameter: nn.Parameter) -> nn.Parameter:

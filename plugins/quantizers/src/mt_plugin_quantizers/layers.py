@@ -37,14 +37,16 @@ _SECOND_BLOCK = 256
 class Quantizer:
     """Implements ``mt_core.Quantizer``."""
 
-    def __init__(self, config: QuantizerConfig, layer: Callable[[nn.Linear], StoredLinear]) -> None:
+    def __init__(self, config: QuantizerConfig, layer: Callable[[nn.Linear | StoredLinear], StoredLinear]) -> None:
         self._config, self._layer = config, layer
 
     def replace(self, model: TrainModel) -> None:
         """Put empty layers in the place of the targets."""
         for name, linear in targets_of(model, self._config, slot="quantizer").items():
-            if isinstance(linear, nn.Linear):
-                model.set_submodule(name, self._layer(linear))
+            if isinstance(linear, nn.Linear | StoredLinear):
+                stored = self._layer(linear)
+                stored.is_transposed = getattr(linear, "is_transposed", False)
+                model.set_submodule(name, stored)
 
 
 class QuantizedLinear(StoredLinear):
@@ -55,10 +57,10 @@ class QuantizedLinear(StoredLinear):
     scales: Tensor
     second: Tensor
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear | StoredLinear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.register_parameter("bias", linear.bias)
+        self.register_parameter("bias", linear._parameters["bias"])
 
     def weight_in(self, dtype: torch.dtype) -> Tensor:
         """(F, E)."""
@@ -90,7 +92,9 @@ class _Product(torch.autograd.Function):
 class FourBitLinear(QuantizedLinear):
     """Two weights a byte; a scale for each block, 8 bits with ``double``, else 32."""
 
-    def __init__(self, linear: nn.Linear, *, kind: Literal["nf4", "fp4"], block_size: int, double: bool) -> None:
+    def __init__(
+        self, linear: nn.Linear | StoredLinear, *, kind: Literal["nf4", "fp4"], block_size: int, double: bool
+    ) -> None:
         super().__init__(linear)
         self.kind, self.block_size, self.nested = kind, block_size, double
         numbers = self.in_features * self.out_features
@@ -138,7 +142,7 @@ class FourBitLinear(QuantizedLinear):
 class Int8Linear(QuantizedLinear):
     """A byte a weight; a scale for each output."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear | StoredLinear) -> None:
         super().__init__(linear)
         shape = self.out_features, self.in_features
         self.register_buffer("bits", torch.empty(shape, dtype=torch.int8), persistent=False)

@@ -51,7 +51,7 @@ MIXTURES: Mapping[str, Mapping[str, Any]] = {
         "head_dim": 32,
         "n_experts": 8,
         "top_k": 2,
-        "expert_dim": 64,
+        "expert_dim": 48,
         "normalise": True,
     },
     "3-30b-a3b": {**MIXTURE, "dim": 2048, "n_layers": 48, "n_heads": 32, "ffn_dim": 6144, "expert_dim": 768},

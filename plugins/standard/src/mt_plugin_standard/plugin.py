@@ -126,14 +126,18 @@ def mt_objectives() -> list[ObjectiveComponent]:
 
 @hookimpl
 def mt_quantizers() -> list[Component]:
-    return [Component(name="none", build=lambda config: None, summary="weights as they are", layouts=ANY)]
+    return [Component(name="none", build=lambda config: None, summary="weights as they are", layouts=ANY | {"expert"})]
 
 
 @hookimpl
 def mt_adapters() -> list[AdapterComponent]:
     return [
         AdapterComponent(
-            name="full", config=FullConfig, build=build_full, summary="trains every parameter", layouts=_TESTED
+            name="full",
+            config=FullConfig,
+            build=build_full,
+            summary="trains every parameter",
+            layouts=_TESTED | {"expert"},
         ),
         AdapterComponent(
             name="lora",

@@ -158,7 +158,8 @@ def _merge(source: Source, model: TrainModel, say: Say) -> SourceTensors:
         for each, value in (("weight", layer.merged_weight), ("bias", layer.merged_bias)):
             key = f"{name}.{each}"
             if key in found:
-                loaders[key] = partial(_round, key, value, found[key])
+                transposed = each == "weight" and layer.is_transposed
+                loaders[key] = partial(_round, key, value, found[key], transposed=transposed)
             elif value() is not None:
                 raise UsageError(
                     f"the adapter gives {name} a {each}, for which the family {source.parts.config.model.name} has no place"
@@ -168,10 +169,13 @@ def _merge(source: Source, model: TrainModel, say: Say) -> SourceTensors:
 
 
 @torch.no_grad()
-def _round(name: str, value: Callable[[], Tensor | None], like: Callable[[], Tensor]) -> Tensor:
+def _round(
+    name: str, value: Callable[[], Tensor | None], like: Callable[[], Tensor], *, transposed: bool = False
+) -> Tensor:
     """Round to the dtype that the base has. Raises ``WeightsError`` for a value that it cannot hold."""
     merged, dtype = value(), like().dtype
     assert merged is not None, "the base has this parameter"
+    merged = merged.T.contiguous() if transposed else merged
     rounded = merged.to("cpu", dtype)
     if bool((rounded.isinf() & merged.isfinite().to(rounded.device)).any()):
         raise WeightsError(f"{name} has values beyond {dtype} once it is merged; choose --dtype bf16 or fp32")

@@ -21,6 +21,7 @@ from mt_train.config.sections import TrainConfig
 from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
 from mt_train.engine.compilation import disable_excluded
 from mt_train.engine.engine import Engine
+from mt_train.engine.experts import ExpertRanks
 from mt_train.engine.fused import FusedEngine
 from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.pipeline import PipelineEngine
@@ -47,15 +48,21 @@ def build_engine(
     config = parts.config
     settings = deepspeed_config(plan, config.parallel.deepspeed)
     quantizer = parts.quantizer()
+    experts = ExpertRanks(plan.expert, process) if plan.expert > 1 else None
     if quantizer is None:
-        refuse_beyond_memory(parts.model, plan=plan, process=process)
+        make = parts.model if experts is None or plan.zero_stage == 3 else experts.divided(parts.model)
+        refuse_beyond_memory(make, plan=plan, process=process)
     stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process) if plan.pipeline > 1 else None
     if stage is not None:
         model = stage.model
     elif quantizer is not None:
         model = build_quantized(parts.model, quantizer, process.device)
     else:
-        model = build_model(parts.model, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
+        model = build_model(
+            parts.model, plan=plan, settings=settings, deepspeed=deepspeed, process=process, experts=experts
+        )
+    if experts is not None:
+        experts.connect(model)
     names = weight_names(model)
     source = weights_of(parts, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=config.train.seed, process=process)
@@ -80,7 +87,7 @@ def build_engine(
     if stage is not None:
         return PipelineEngine(deepspeed, stage, objective, optimizer, own_head=own_head, **shared)
     kind = FusedEngine if parts.optimizer_component.form == "fused" else Engine
-    return kind(deepspeed, TrainStep(model, objective, own_head=own_head), optimizer, **shared)
+    return kind(deepspeed, TrainStep(model, objective, own_head=own_head), optimizer, experts=experts, **shared)
 
 
 def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:

@@ -60,6 +60,7 @@ def _refuse_layout(plan: Plan) -> None:
         "at ZeRO 3 it has a slice of each": plan.zero_stage == 3,
         "in a pipeline it has those of some layers": plan.pipeline > 1,
         "it has only a part of each row (parallel.sequence)": plan.sequence > 1,
+        "it has only a part of the experts (parallel.expert)": plan.expert > 1,
     }
     cause = next(each for each, holds in why.items() if holds)
     raise UsageError(

@@ -248,6 +248,12 @@ class ParallelConfig(MtConfig):
         le=MOST_PROCESSES,
         description="ranks that share each row, every one with a part of its tokens (Ulysses)",
     )
+    expert: int = Field(
+        1,
+        gt=0,
+        le=MOST_PROCESSES,
+        description="ranks that divide the experts of each layer, and send one another the tokens that chose them",
+    )
     offload: Literal["none", "optimizer", "parameters"] = Field(
         "none", description="what lives in host memory: optimizer state (stages 1-3), parameters too (stage 3)"
     )

@@ -18,7 +18,8 @@ from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape
 from mt_train.engine.build import gather_parameters
 from mt_train.engine.engine import Engine
-from mt_train.engine.fragments import gradient_slice
+from mt_train.engine.experts import own_rows
+from mt_train.engine.fragments import gradient_slice, link_state
 
 WEIGHT, GRADIENT = "weight", "gradient"
 
@@ -29,9 +30,9 @@ class Access:
     def __init__(self, engine: Engine, *, step: int, total_steps: int, rate: float) -> None:
         self._engine = engine
         self.step, self.total_steps, self.rate = step, total_steps, rate
+        self._linked = False
         # each name of a shared parameter: the first one may be that of another stage's layer
         self._parameters = dict(engine.module.model.named_parameters(remove_duplicate=False))
-        self._step_sums: dict[str, Tensor] | None = None
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """The model's modules whose parameters are here."""
@@ -46,8 +47,10 @@ class Access:
         if not parameter.requires_grad:
             self._only_weight(name, part)
             with gather_parameters([parameter]):
-                return parameter.detach().clone()
+                return self._engine.join_rows(parameter, parameter.detach()).clone()
         value = self._check_present(name, part, self._find(parameter, part)).detach()
+        if value.numel() < math.prod(whole_shape(parameter)):
+            value = self._engine.join_rows(parameter, value.reshape(-1))
         return value.to(torch.float32, copy=True).view(whole_shape(parameter)).div_(self._scale(part))
 
     def moments(self, name: str) -> tuple[str, ...]:
@@ -66,12 +69,11 @@ class Access:
 
     def step_sum(self, name: str) -> Tensor:
         """See ``AdapterContext``."""
-        if self._step_sums is None:
-            self._step_sums = self._engine.block_figures.step_sums(self._engine.sharing)
-        if name not in self._step_sums:
-            known = ", ".join(self._step_sums) or "none"
+        found = self._engine.block_figures.of_step
+        if name not in found:
+            known = ", ".join(found) or "none"
             raise ComponentError(f"no block gathered {name!r} in this step; there are: {known} (BlockContext.gather)")
-        return self._step_sums[name]
+        return found[name].clone()
 
     @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:
@@ -81,26 +83,30 @@ class Access:
             raise ComponentError(
                 f"{part} of {name} is {whole_shape(parameter)}, and {tuple(value.shape)} was to be written; give the whole"
             )
+        own = own_rows(parameter, value)
         if not parameter.requires_grad:
             self._only_weight(name, part)
             with gather_parameters([parameter], write=True):
-                parameter.copy_(value)
+                parameter.copy_(own)
             return
         if part == GRADIENT:
             self._write_gradient(parameter, value * self._scale(part))
         elif self._engine.plan.zero_stage == 0:
-            self._check_present(name, part, self._find(parameter, part)).copy_(value)
+            self._check_present(name, part, self._find(parameter, part)).copy_(own)
         elif part == WEIGHT:
-            _write_weight(parameter, value)
+            _write_weight(parameter, own)
         else:
             self._check_present(name, part, self._find(parameter, part))
-            _write_state(parameter, value, part)
+            _write_state(parameter, own, part)
 
     def _find(self, parameter: nn.Parameter, part: str) -> Tensor | None:
-        """Whole: the live tensor at stage 0, else a copy."""
+        """Whole, but for rows that expert ranks divide: the live tensor at stage 0, else a copy."""
         if part == GRADIENT:
             return self._gradient(parameter)
         if self._engine.plan.zero_stage > 0:
+            if part != WEIGHT and not self._linked:  # once a step: moments are where they were
+                link_state(self._engine)
+                self._linked = True
             return _read(parameter, part)
         if part == WEIGHT:
             return parameter.detach()

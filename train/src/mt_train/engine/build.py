@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import WeightsError
+from mt_core.groups import whole_shape
 from mt_core.model_protocols import Quantizer
 from mt_core.nn import AdaptedLinear, Experts, StoredLinear, TrainModel, objective_modules, tensor_generator
 from mt_core.nn.objective import split_objective_name
 from mt_core.weights import fused_experts, load_rows
+from mt_train.engine.experts import ExpertRanks, divided_layers, own_rows, part_of
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
@@ -28,22 +32,46 @@ TensorSource = Mapping[str, Callable[[], Tensor]]
 
 
 def build_model(
-    make: Callable[[], TrainModel], *, plan: Plan, settings: dict[str, Any], deepspeed: ModuleType, process: Process
+    make: Callable[[], TrainModel],
+    *,
+    plan: Plan,
+    settings: dict[str, Any],
+    deepspeed: ModuleType,
+    process: Process,
+    experts: ExpertRanks | None = None,
 ) -> TrainModel:
     """The model on its device, values still arbitrary; under ZeRO 3 partitioned layer by layer while it is built.
 
-    ``zero.Init`` gets no ``dtype``: with ``torch.float32`` it silently builds bf16 on a CPU.
+    ``experts`` are the ranks that divide those of each layer. ``zero.Init`` gets no ``dtype``: with ``torch.float32`` it silently builds
+    bf16 on a CPU.
     """
     if plan.zero_stage == 3:
         with deepspeed.zero.Init(config_dict_or_path=settings):
             model = make()
+        if experts is not None:
+            _divide_partitioned(model, experts, partial(deepspeed.zero.Init, config_dict_or_path=settings))
         wanted = DTYPES[plan.dtype]
         found = {parameter.dtype for parameter in model.parameters()}
         assert found == {wanted}, f"zero.Init built {found}, not {wanted}: its dtype rule has changed"
         widen_kept(model)
         return model
+    if experts is not None:
+        with without_memory():
+            model = experts.divided(make)()
+        _allocate(model, process.device)
+        return model
     with process.device:
         return make()
+
+
+def _divide_partitioned(model: nn.Module, experts: ExpertRanks, partition: Callable[..., object]) -> None:
+    """Leave this rank's experts, partitioned over the ranks that hold the same: one layer at a time is there whole meanwhile."""
+    for _, layer in divided_layers(model):
+        for name, parameter in list(layer.named_parameters(recurse=False)):
+            with gather_parameters([parameter]):
+                own = experts.own_part(parameter)
+            setattr(layer, name, own)
+        partition(module=layer)
 
 
 def build_quantized(make: Callable[[], TrainModel], quantizer: Quantizer, device: torch.device) -> TrainModel:
@@ -55,9 +83,18 @@ def build_quantized(make: Callable[[], TrainModel], quantizer: Quantizer, device
         model = make()
     with device:
         quantizer.replace(model)
-    empty = [parameter for parameter in model.parameters() if parameter.is_meta]
-    exchange(model, [(each, nn.Parameter(torch.empty_like(each, device=device))) for each in empty])
+    _allocate(model, device)
     return model
+
+
+def _allocate(model: nn.Module, device: torch.device) -> None:
+    """Give memory to what has none; all that is noted on a parameter stays there."""
+    pairs = []
+    for parameter in [each for each in model.parameters() if each.is_meta]:
+        real = nn.Parameter(torch.empty_like(parameter, device=device), requires_grad=parameter.requires_grad)
+        real.__dict__.update(parameter.__dict__)
+        pairs.append((parameter, real))
+    exchange(model, pairs)
 
 
 def stored_layers(model: nn.Module) -> Iterator[tuple[str, StoredLinear]]:
@@ -86,42 +123,46 @@ def fill_model(
     source = {**_drawn_experts(model, seed), **source}
     for name, layer in stored_layers(model):
         if only is None or f"{name}.weight" in only:
-            shape = torch.Size((layer.out_features, layer.in_features))
-            layer.original = partial(value_of, model, f"{name}.weight", shape, source, seed)
-            value = layer.original()
+            shape = torch.Size((layer.out_features, layer.in_features)[:: -1 if layer.is_transposed else 1])
+            read = partial(value_of, model, f"{name}.weight", shape, source, seed)
+            layer.original = partial(_transpose, read) if layer.is_transposed else read
+            value = read()
             if value.shape == shape:
-                layer.put_dense_weight(value)
+                layer.put_dense_weight(value.T if layer.is_transposed else value)
             else:
                 wrong.append(_misfit(f"{name}.weight", value.shape, shape))
     for name, parameter in model.named_parameters():
         if parameter.is_meta or (only is not None and name not in only):
             continue
         with gather_parameters([parameter], write=True):
-            if process.is_main or not is_partitioned(parameter):
-                load = source.get(name, partial(value_of, model, name, parameter.shape, {}, seed))
+            if _writes(parameter):
+                shape = torch.Size(whole_shape(parameter))
+                load = source.get(name, partial(value_of, model, name, shape, {}, seed))
                 if misfit := _put(parameter, load):
-                    wrong.append(_misfit(name, misfit, parameter.shape))
+                    wrong.append(_misfit(name, misfit, shape))
     if wrong:
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(wrong))
 
 
 @torch.no_grad()
 def _put(parameter: nn.Parameter, load: Callable[[], Tensor]) -> torch.Size | None:
-    """Give a parameter its value; return the value's shape where it is another one.
+    """Give a parameter its value, or its part of it; return the value's shape where it is another one.
 
     Of what has more than two dimensions, such as fused experts, one row is in memory at a time where the loader has ``rows``.
     """
+    shape = torch.Size(whole_shape(parameter))
     if parameter.dim() > 2 and hasattr(load, "rows"):
-        shape = torch.Size(load.shape)  # type: ignore[attr-defined]
-        if shape != parameter.shape:
-            return shape
+        found = torch.Size(load.shape)  # type: ignore[attr-defined]
+        if found != shape:
+            return found
+        first = part_of(parameter)[0] * len(parameter)
         for row in range(len(parameter)):
-            parameter[row : row + 1].copy_(load_rows(load, row, row + 1))
+            parameter[row : row + 1].copy_(load_rows(load, first + row, first + row + 1))
         return None
     value = load()
-    if value.shape != parameter.shape:
+    if value.shape != shape:
         return value.shape
-    parameter.copy_(value)
+    parameter.copy_(own_rows(parameter, value))
     return None
 
 
@@ -134,6 +175,10 @@ def _drawn_experts(model: TrainModel, seed: int) -> TensorSource:
         for name, shape in layout.listed_shapes().items()
     }
     return fused_experts(listed, layouts)
+
+
+def _transpose(read: Callable[[], Tensor]) -> Tensor:
+    return read().T
 
 
 def _misfit(name: str, found: torch.Size, wanted: torch.Size) -> str:
@@ -154,6 +199,11 @@ def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSour
     return value
 
 
+def _writes(parameter: Any) -> bool:
+    """Return whether what this rank writes into a gathered parameter counts: it is the first of those that share it."""
+    return not is_partitioned(parameter) or dist.get_rank(parameter.ds_process_group) == 0
+
+
 def is_partitioned(parameter: nn.Parameter) -> bool:
     """Return whether ZeRO 3 holds only a slice of it here."""
     return hasattr(parameter, "ds_id")
@@ -161,7 +211,8 @@ def is_partitioned(parameter: nn.Parameter) -> bool:
 
 @contextlib.contextmanager
 def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) -> Iterator[None]:
-    """Whole parameters inside; with ``write``, what rank 0 wrote reaches every rank. All ranks must enter."""
+    """Parameters without ZeRO's slices inside; with ``write``, what the first rank that shares one wrote reaches the others. All ranks
+    must enter."""
     partitioned = [parameter for parameter in parameters if is_partitioned(parameter)]
     if not partitioned:
         yield
@@ -220,7 +271,8 @@ def without_memory() -> Iterator[None]:
 def exchange(model: nn.Module, parameters: Sequence[tuple[nn.Parameter, nn.Parameter]]) -> None:
     """Put the second of each pair wherever the first is. By identity, so all of the old ones must be alive until the end."""
     new = {id(old): real for old, real in parameters}
-    for part in model.modules():
+    bases = [module.base for module in model.modules() if isinstance(module, AdaptedLinear)]  # no children of theirs
+    for part in chain(model.modules(), bases):
         for name, parameter in list(part.named_parameters(recurse=False, remove_duplicate=False)):
             if new.get(id(parameter), parameter) is not parameter:
                 setattr(part, name, new[id(parameter)])

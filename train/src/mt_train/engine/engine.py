@@ -28,6 +28,7 @@ from mt_train.engine.averaging import Averaging, use_averaged_weights
 from mt_train.engine.block_figures import BlockFigures
 from mt_train.engine.build import gather_parameters, keep_precision
 from mt_train.engine.coupling import couple, share_documents
+from mt_train.engine.experts import ExpertRanks, gather_rows
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.norms import settle_norm
@@ -82,8 +83,10 @@ class Engine:
         process: Process,
         settings: dict[str, Any],
         adapter: Adapter | None = None,
+        experts: ExpertRanks | None = None,
     ) -> None:
         self.plan = plan
+        self.experts = experts
         self.process = process
         self.module = module
         self.block_figures = BlockFigures(module.model.sums)
@@ -91,15 +94,17 @@ class Engine:
         transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if not isinstance(optimizer, torch.optim.Optimizer):
             optimizer = optimizer.optimizer
+        used = [group for group in optimizer.param_groups if group.get("name") != UNUSED]
+        self.groups = group_sizes(used)  # before expert ranks divide them, and ZeRO puts flat pieces into them
+        if experts is not None:
+            experts.prepare(module, optimizer)
         chosen, names = (
             transformed_parameters(optimizer.param_groups),
             {id(each): name for name, each in self.named_parameters()},
         )
-        used = [group for group in optimizer.param_groups if group.get("name") != UNUSED]
         self.members = [
             [names[id(each)] for each in group["params"] if id(each) in names] for group in optimizer.param_groups
         ]
-        self.groups = group_sizes(used)  # before ZeRO puts flat pieces into them
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
         with redirect_prints(), keep_precision(module.model, plan):
@@ -172,7 +177,7 @@ class Engine:
     def _block_pairs(self, sums: Tensor) -> Tensor:
         """Sum and count of what blocks report, behind those of the objective."""
         terms, metrics = self._reported()
-        return self.block_figures.pairs(sums, (*terms, *metrics))
+        return self.block_figures.pairs(sums, (*terms, *metrics), self.sharing)
 
     def _couple(self, batches: Iterable[Batch]) -> Iterable[Batch]:
         """Give documents what follows from all of these on all ranks, where the objective has such values. Collective."""
@@ -224,6 +229,8 @@ class Engine:
         """Stage 0 has neither norm nor finite check of its own: both come here, before the update."""
         gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
+        if self.experts is not None:
+            norm = self.experts.whole_norm(self.module.parameters())
         values = torch.cat([sums, norm.reshape(1)]).tolist()
         if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
             self._engine.zero_grad()
@@ -348,7 +355,12 @@ class Engine:
             for name, parameter in self.named_parameters():
                 if only is None or name in only:
                     with gather_parameters([parameter]):
-                        yield name, parameter.detach().clone() if passing else parameter.detach()
+                        weight = self.join_rows(parameter, parameter.detach())
+                        yield name, weight.clone() if passing else weight
+
+    def join_rows(self, parameter: Tensor, value: Tensor) -> Tensor:
+        """Return the whole of a parameter's value of which expert ranks have some rows each; as it is elsewhere. Collective."""
+        return value if self.experts is None else gather_rows(parameter, value, self.experts.group)
 
     def close(self) -> None:
         """Give the memory back, once nobody refers to this engine either: hooks and a cache of DeepSpeed's would keep all of it."""

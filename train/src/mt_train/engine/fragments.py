@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from mt_core.errors import CheckpointError
 from mt_train.engine.averaging import Averaging, spread
 from mt_train.engine.build import is_partitioned
+from mt_train.engine.experts import part_of
 from mt_train.engine.stateful import StatefulEngine
 
 MASTER = "master"
@@ -41,7 +42,7 @@ def fragments(engine: StatefulEngine) -> Iterator[Fragment]:
     At stage 0 an optimizer of whole parameters may also keep tensors of other shapes, which come as they are.
     Raises ``CheckpointError`` for state that is neither tensor nor number.
     """
-    _link_state(engine)
+    link_state(engine)
     for name, parameter in engine.named_parameters():
         if not parameter.requires_grad:
             continue
@@ -134,7 +135,7 @@ def gradient_slice(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int
     """
     place = _place(engine, parameter)
     if engine.plan.zero_stage == 0:
-        return None if parameter.grad is None else (0, parameter.grad)
+        return None if parameter.grad is None or place is None else (place[0], parameter.grad)
     if place is None:
         return None
     start, length = place
@@ -144,7 +145,8 @@ def gradient_slice(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int
     p: Any = parameter
     gradient = p._hp_mapping.get_lp_grad_fragment(p._index_in_param_group)
     # DeepSpeed's optimizer for bf16 has whole gradients on every rank, the others pieces
-    return start, gradient if gradient.numel() == length else gradient.view(-1)[start : start + length]
+    own = int(p._hp_mapping.lp_fragment_address.start)
+    return start, gradient if gradient.numel() == length else gradient.view(-1)[own : own + length]
 
 
 # --------------------------------------------------------------------------------------------------- DeepSpeed's insides
@@ -156,19 +158,21 @@ def _keeps_masters(engine: StatefulEngine) -> bool:
 
 
 def _place(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int, int] | None:
-    """(start, length) of this rank's slice, or ``None``."""
+    """(start, length) of this rank's slice, or ``None``. Rows that expert ranks divide begin where they do in the whole."""
+    index, _ = part_of(parameter)
     if engine.plan.zero_stage == 0:
-        return 0, parameter.numel()
+        return index * parameter.numel(), parameter.numel()
     if is_partitioned(parameter):
         p: Any = parameter
         share = int(p.ds_tensor.ds_numel)
         start = share * dist.get_rank(p.ds_process_group)
         length = max(0, min(share, int(p.ds_numel) - start))  # the last share is padded
-        return (start, length) if length else None
+        return (index * int(p.ds_numel) + start, length) if length else None
     mapping = parameter._hp_mapping  # type: ignore[attr-defined]
     if mapping is None:
         return None
-    return int(mapping.lp_fragment_address.start), int(mapping.lp_fragment_address.numel)
+    start = index * parameter.numel() + int(mapping.lp_fragment_address.start)
+    return start, int(mapping.lp_fragment_address.numel)
 
 
 def _keys(engine: StatefulEngine, parameter: nn.Parameter) -> list[str]:
@@ -225,7 +229,7 @@ def _create_state(engine: StatefulEngine, keys: Sequence[Sequence[str]], numbers
         for parameter in flat_parameters(engine, number):
             zeros = {key: torch.zeros_like(parameter) for key in keys[number] if key != MASTER}
             inner.state[parameter] = {**_numbers_of(title_of(group, number), numbers), **zeros}
-    _link_state(engine)
+    link_state(engine)
 
 
 def _numbers_of(title: str, numbers: dict[str, Any]) -> dict[str, Any]:
@@ -246,16 +250,25 @@ def _restore_whole(engine: StatefulEngine, saved: SavedOptimizer, numbers: dict[
         for parameter in group["params"]:
             tensors = saved.tensors_of(names[parameter])
             if (trained := tensors.pop(MASTER, None)) is not None:
-                parameter.copy_(trained.view_as(parameter))
+                parameter.copy_(_own_of_flat(parameter, trained).view_as(parameter))
             own = saved.own_scalars.get(names[parameter])
             scalar = _numbers_of(title_of(group, number), numbers) if own is None else _as_kept(own)
             inner.state[parameter] = scalar | {
                 key: value.view_as(parameter) if value.shape == (parameter.numel(),) else value
-                for key, value in ((key, value.to(parameter.device)) for key, value in tensors.items())
+                for key, value in (
+                    (key, _own_of_flat(parameter, value).to(parameter.device)) for key, value in tensors.items()
+                )
             }
 
 
-def _link_state(engine: StatefulEngine) -> None:
+def _own_of_flat(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return what this rank has of a flat value of the whole; tensors of other shapes are those of whole parameters."""
+    index, parts = part_of(parameter)
+    size = parameter.numel()
+    return value[index * size : (index + 1) * size] if parts > 1 and value.shape == (parts * size,) else value
+
+
+def link_state(engine: StatefulEngine) -> None:
     """Connect parameters with their state at stages 1 and 2.
 
     DeepSpeed does so once, after the step of the first parameter group, when the other groups have no state yet.
@@ -267,8 +280,8 @@ def _link_state(engine: StatefulEngine) -> None:
 
 
 def title_of(group: dict[str, Any], number: int) -> str:
-    """The name of a group, by which other layouts know it."""
-    return str(group.get("name", number))
+    """The name of a group, by which other layouts know it: where expert ranks divide, DeepSpeed has one of its own in the other key."""
+    return str(group.get("title") or group.get("name", number))
 
 
 def flat_parameters(engine: StatefulEngine, number: int) -> list[Tensor]:

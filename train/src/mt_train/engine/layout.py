@@ -1,4 +1,4 @@
-"""Faults of the keys of a layout, each by itself: precision, offload, pipeline, sequence. Imports no torch."""
+"""Faults of the keys of a layout, each by itself: precision, offload, pipeline, sequence, expert. Imports no torch."""
 
 from __future__ import annotations
 
@@ -92,3 +92,44 @@ def wrong_sequence(config: RunConfig, world: int) -> Fault | None:
         problem=f"{what} do not divide by {size}.",
         fix=f"Set --parallel.sequence to one of {', '.join(map(str, possible))}, or start another number of processes.",
     )
+
+
+def undivided_experts(experts: int, ranks: int, *, most: int) -> Fault:
+    """Said on paper where the number of experts is known, else when the model is built; ``most`` ranks can have parts."""
+    possible = ", ".join(str(size) for size in range(1, experts + 1) if experts % size == 0 and most % size == 0)
+    problem = f"{experts} experts do not divide among {ranks} ranks."
+    return Fault(key="parallel.expert", problem=problem, fix=f"Set --parallel.expert to one of {possible}.")
+
+
+def no_experts() -> Fault:
+    """Said on paper where the config says it, else when the model is built."""
+    problem, fix = "the model has no layer of experts to divide.", "Leave it out, or train a mixture of experts."
+    return Fault(key="parallel.expert", problem=problem, fix=fix)
+
+
+def wrong_expert(config: RunConfig, world: int) -> list[Fault]:
+    """Return the reasons why ``parallel.expert`` does not fit the ranks, the model, or the rest of the layout."""
+    size, experts, faults = config.parallel.expert, getattr(config.model.options, "n_experts", None), []
+    if size == 1:
+        return []
+    if not experts and hasattr(config.model.options, "n_experts"):
+        faults.append(no_experts())
+    elif experts and experts % size:
+        faults.append(undivided_experts(experts, size, most=world))
+    if world % size:
+        possible = [n for n in range(1, world + 1) if world % n == 0 and (not experts or experts % n == 0)]
+        start = f"start {size} processes or a multiple of them (--nproc-per-node {size})"
+        fix = f"Set --parallel.expert to one of {', '.join(map(str, possible))}, or {start}."
+        what = "1 rank does" if world == 1 else f"{world} ranks do"
+        faults.append(Fault(key="parallel.expert", problem=f"{what} not divide by {size}.", fix=fix))
+    refused = [
+        ("parallel.pipeline", "a pipeline", config.parallel.pipeline > 1, "1"),
+        ("parallel.offload", config.parallel.offload, config.parallel.offload != "none", "none"),
+        # How many rows of other ranks come hangs on what they choose, which no size that is tried alone can tell.
+        ("train.micro-batch-size", "auto", config.train.micro_batch_size == "auto", "8 or another number"),
+    ]
+    for key, what, given, instead in refused:
+        if given:
+            problem = f"{what} does not work with expert ranks yet, which go with ZeRO 0 to 3 and --parallel.sequence."
+            faults.append(Fault(key=key, problem=problem, fix=f"Set --{key} {instead}, or --parallel.expert 1."))
+    return faults

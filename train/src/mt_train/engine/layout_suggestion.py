@@ -18,6 +18,7 @@ KEYS = (
     "parallel.zero_stage",
     "parallel.offload",
     "parallel.sequence",
+    "parallel.expert",
     "parallel.pipeline",
     "train.micro_batch_size",
     "train.global_batch_size",
@@ -70,7 +71,7 @@ def nearest_layout(config: RunConfig, world: int, works: Works) -> dict[str, Any
 def nearest_world(config: RunConfig, world: int, works: Works) -> int | None:
     """``None`` when no number of ranks up to twice as many, or as many as the layout names, is valid."""
     parallel = config.parallel
-    most = max(2 * world, parallel.pipeline * parallel.sequence)
+    most = max(2 * world, parallel.pipeline * math.lcm(parallel.sequence, parallel.expert))
     return next((n for n in sorted(range(1, most + 1), key=lambda n: _distance(world, n)) if works(config, n)), None)
 
 
@@ -101,6 +102,8 @@ def _changes(config: RunConfig, world: int, keys: Sequence[str]) -> Iterator[dic
 def _alternatives(config: RunConfig, world: int, key: str, most: int) -> list[Any]:
     """Values that a key might take instead of its own; of a number's, the ``most`` nearest."""
     own = _value(config, key)
+    if key == "parallel.expert" and own == 1:
+        return []  # to divide experts mends nothing
     section, _, name = key.partition(".")
     field = type(getattr(config, section)).model_fields[name]
     if isinstance(own, bool):

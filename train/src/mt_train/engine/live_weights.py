@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from mt_core.groups import whole_shape
 from mt_train.engine.averaging import release_gathered, spread
 from mt_train.engine.build import is_partitioned
 from mt_train.engine.engine import Engine
+from mt_train.engine.experts import own_rows, part_of
 from mt_train.engine.fragments import master_slice
 from mt_train.engine.processes import all_reduce
 
@@ -68,7 +70,11 @@ class LiveWeights:
             if name in held:
                 start, values = held[name]
                 flat[start : start + len(values)] = values
-            yield name, (all_reduce(flat) if self.sliced else flat).view(shape)
+            if self.sliced:
+                all_reduce(flat)
+            elif (experts := self._engine.experts) is not None and part_of(parameter)[1] > 1:
+                dist.all_reduce(flat, group=experts.group)
+            yield name, flat.view(shape)
 
     def put(self, slices: Slices) -> None:
         """Masters and live weights have these values from now on; optimizer state is left alone."""
@@ -100,7 +106,7 @@ class LiveWeights:
             return
         parameters = dict(self._trained_parameters())
         for name, value in self.gather(slices):
-            _live_tensor(parameters[name]).copy_(value)
+            _live_tensor(parameters[name]).copy_(own_rows(parameters[name], value))
 
     def _trained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self._engine.named_parameters() if each.requires_grad)

@@ -26,6 +26,7 @@ def settle_norm(optimizer: Any) -> None:
         clip(gradients, torch.as_tensor(norm).float())
 
     optimizer.get_grad_norm_direct = norm_of
+    optimizer._average_expert_grad_norms = lambda norms: None  # ranks that hold the same experts have one norm already
     optimizer.unscale_and_clip_grads = clip_by
 
 

@@ -29,6 +29,7 @@ class Plan:
     clip_norm: float | None
     pipeline: int = 1
     sequence: int = 1
+    expert: int = 1
     notices: tuple[str, ...] = ()
 
     @property
@@ -62,11 +63,12 @@ class Plan:
     @property
     def forward_alone(self) -> bool:
         """Return whether a rank can run the model without the others: it has all weights, and whole rows."""
-        return self.zero_stage < 3 and self.sequence == 1 and self.pipeline == 1
+        return self.zero_stage < 3 and self.sequence == self.pipeline == self.expert == 1
 
     @property
     def writes_texts(self) -> bool:
-        """Return whether ranks can generate: each has whole rows and all layers, though at ZeRO 3 only with the others."""
+        """Return whether ranks can generate: each has whole rows and all layers, though at ZeRO 3, or with a part of the experts, only
+        with the others."""
         return self.sequence == 1 and self.pipeline == 1
 
     @property
@@ -82,7 +84,8 @@ class Plan:
         offload: set[Layout] = {"offload"} if self.offload != "none" else set()
         sequence: set[Layout] = {"sequence"} if self.sequence > 1 else set()
         pipeline: set[Layout] = {"pipeline"} if self.pipeline > 1 else set()
-        return {stages[self.zero_stage]} | offload | sequence | pipeline
+        expert: set[Layout] = {"expert"} if self.expert > 1 else set()
+        return {stages[self.zero_stage]} | offload | sequence | pipeline | expert
 
     def describe(self) -> str:
         """Describe the plan for people: ``2 ranks × 8 rows × 4 micro-batches = 64 rows a step, ZeRO 1, bf16``."""
@@ -92,9 +95,10 @@ class Plan:
         if self.pipeline > 1:
             ranks = f"{self.pipeline} stages × {ranks}"
         offload = "" if self.offload == "none" else f", {self.offload} offloaded"
+        experts = "" if self.expert == 1 else f", experts divided among {self.expert} ranks"
         return (
             f"{ranks} × {self.micro_batch_size} rows × {self.micro_batches} micro-batches = {self.global_batch_size} rows"
-            f" a step, ZeRO {self.zero_stage}, {self.dtype}{offload}"
+            f" a step, ZeRO {self.zero_stage}, {self.dtype}{offload}{experts}"
         )
 
 
@@ -148,6 +152,10 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
     if fault := layout.wrong_sequence(config, world // pipeline):
         faults.append(fault)
         sequence = 1
+    expert = parallel.expert
+    if wrong := layout.wrong_expert(config, world // pipeline):
+        faults.extend(wrong)
+        expert = 1
     data_ranks = world // (pipeline * sequence)
     plan = Plan(
         world=world,
@@ -160,6 +168,7 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
         clip_norm=train.clip_norm,
         pipeline=pipeline,
         sequence=sequence,
+        expert=expert,
         notices=notices,
     )
     faults.extend(_wrong_batch(plan))
@@ -203,6 +212,7 @@ _CONCERNED: dict[str, frozenset[str]] = {
     "pipeline": frozenset({"train_model", "objective", "quantizer", "adapter", "optimizer", "callback"}),
     "sequence": frozenset({"train_model", "objective", "quantizer", "adapter", "callback"}),
     "offload": frozenset({"optimizer", "callback"}),
+    "expert": frozenset({"train_model", "quantizer", "adapter"}),
 }
 """Layouts that only some kinds of component take notice of; every other layout concerns all."""
 
@@ -215,7 +225,8 @@ def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Itera
         problem = f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces."
         yield Fault(key="optimizer", problem=problem, fix="Set --parallel.zero-stage 0.")
         needed -= ZERO  # which it lacks for this reason
-    if missing := needed - component.layouts:
+    yield from _divided_faults(offer, plan, form)
+    if missing := needed - component.layouts - {"expert"}:
         problem = f"{component.name} does not support {', '.join(sorted(missing))}."
         yield Fault(key="parallel", problem=problem, fix=f"It supports {', '.join(sorted(component.layouts))}.")
     if plan.device not in component.devices:
@@ -232,6 +243,33 @@ def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Itera
     if form == "gradient_transform" and plan.scales_loss:
         problem = f"{component.name} makes directions of gradients, which fp16 would have to scale."
         yield Fault(key="train.dtype", problem=problem, fix="Set --train.dtype bf16.")
+
+
+def _divided_faults(offer: Offer, plan: Plan, form: str | None) -> Iterator[Fault]:
+    """Refuse what cannot see, or does not know, the rows of a parameter that expert ranks divide."""
+    name, without = offer.component.name, "Set --parallel.expert 1"
+    if plan.expert == 1:
+        return
+    if form in ("whole_parameter", "fused"):
+        problem = f"{name} needs whole parameters, and expert ranks have some rows of those of experts."
+        yield Fault(key="optimizer", problem=problem, fix=f"{without}, or take one that works on numbers, e.g. adamw.")
+    if form == "gradient_transform" and plan.zero_stage == 0:
+        problem = f"{name} needs whole gradients, which are put together from those of expert ranks above ZeRO 0 alone."
+        yield Fault(key="parallel.zero-stage", problem=problem, fix="Set 1, 2 or 3, or --parallel.expert 1.")
+    if offer.kind not in _CONCERNED["expert"] or "expert" in offer.component.layouts:
+        return
+    why, instead = {
+        "train_model": (
+            "has no experts that ranks could divide",
+            "train a mixture of experts that says so (mt-plugins info)",
+        ),
+        "adapter": (
+            "stands on experts that are modules of their own, all of them on each rank",
+            "train with --adapter full",
+        ),
+        "quantizer": ("keeps all experts on each rank in its own form", "train with --quantizer none"),
+    }[offer.kind]
+    yield Fault(key="parallel.expert", problem=f"{name} {why}.", fix=f"{without}, or {instead}.")
 
 
 def _limit_faults(offer: Offer, config: RunConfig, layouts: Set[Layout]) -> Iterator[Fault]:

@@ -173,6 +173,8 @@ def _forget(deepspeed: ModuleType) -> None:
 
     deepspeed.comm.comm.cdb = None
     groups.mpu = None
+    for known in (groups._EXPERT_PARALLEL_GROUP, groups._EXPERT_DATA_PARALLEL_GROUP):
+        known.clear()
     for name in ("_WORLD_GROUP", "_CLONE_WORLD_GROUP", "_ZERO_PARAM_INTRA_PARALLEL_GROUP"):
         if hasattr(groups, name):
             setattr(groups, name, None)

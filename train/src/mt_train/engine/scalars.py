@@ -12,11 +12,10 @@ def scalars(engine: StatefulEngine) -> dict[str, dict[str, float]]:
     """Zero-dimensional optimizer state (Adam's step count) of each group: that of the parameter that is furthest."""
     found: dict[str, dict[str, float]] = {}
     for number, group in enumerate(engine.inner_optimizer.param_groups):
-        furthest: dict[str, float] = {}
+        furthest = found.setdefault(title_of(group, number), {})  # several groups have one where expert ranks divide
         for parameter in flat_parameters(engine, number):
             for key, value in _scalars_of(engine, parameter).items():
                 furthest[key] = max(value, furthest.get(key, value))
-        found[title_of(group, number)] = furthest
     return found
 
 

@@ -30,8 +30,8 @@ def family_of(path: Path, host: PluginHost) -> str:
     config = (path if path.is_dir() else path.parent) / CONFIG
     named = [offer for offer in readers if not _is_fallback(offer)]
     fitting = [offer for offer in named if _is_of(offer, config)] if config.is_file() else _valid_families(named, path)
-    if not fitting and not read_json(config).get("architectures"):
-        fitting = [offer for offer in named if _takes(offer, path)]  # by its model type, which has other words
+    if not fitting:  # by its model type, which has other words, or under another head
+        fitting = [offer for offer in named if _takes(offer, path)]
     fitting = fitting or [offer for offer in readers if _is_fallback(offer)]
     if not fitting:
         known = ", ".join(f"{name} ({offer.component.name})" for offer in offers for name in _architectures(offer))

@@ -32,7 +32,8 @@ class ModelRewardConfig(RewardOptions):
 
     path: Path = Field(description="a run of --objective reward, or the folder that mt-export wrote of one")
     family: str | None = Field(
-        None, description="model family that reads a folder of mt-export, such as llama; a run brings its own"
+        None,
+        description="model family of a folder of mt-export; default: the one that config.json names, or a run brings",
     )
     batch_size: int = Field(8, ge=1, description="answers that are read at once")
 
@@ -79,7 +80,7 @@ class ModelReward(_ModelReward):
     """A reward model, loaded once on each rank when it is first asked; each rank reads its share of the answers."""
 
     def __init__(self, config: ModelRewardConfig) -> None:
-        """Raise ``UsageError`` for a folder that is not there, or whose family is not named."""
+        """Raise ``UsageError`` for a folder that is not there, or has no model."""
         super().__init__(weight=config.weight, batch_size=config.batch_size)
         self._path, self._family = config.path.expanduser(), config.family
         is_run = (self._path / RUN_FILE).is_file()
@@ -89,10 +90,9 @@ class ModelReward(_ModelReward):
             raise UsageError(
                 f"--rewards.model.path {self._path} is a run, which brings its own model; leave out family"
             )
-        if not is_run and self._family is None:
+        if not is_run and not any(self._path.glob("*.json")):
             raise UsageError(
-                f"--rewards.model.path {self._path} is no run ({RUN_FILE} is not there); give the folder of a run, or with the folder that"
-                " mt-export wrote the family that reads it: --rewards.model.family NAME"
+                f"--rewards.model.path {self._path} has no model; give the folder of a run (with {RUN_FILE}), or one that mt-export wrote"
             )
 
     def score(self, answers: Sequence[Answer]) -> Scores:
@@ -109,8 +109,8 @@ class ModelReward(_ModelReward):
 
         from ..scoring import Scorer
 
-        family = self._family
-        loaded = load_run(self._path) if family is None else load_weights(family, self._path, objective="reward")
+        is_run, family = (self._path / RUN_FILE).is_file(), self._family
+        loaded = load_run(self._path) if is_run else load_weights(family, self._path, objective="reward")
         loaded.model.eval().requires_grad_(False)
         return Scorer(loaded)
 

@@ -15,7 +15,7 @@ class LoftqLinear(LoraLinear):
 
     def initialise(self, generator: Generator) -> None:
         """A and B from the difference of the weight as it was and as it is stored."""
-        if self.is_plain:
+        if "weight" in self._parameters:
             super().initialise(generator)
             return
         rank = len(self.lora_A)

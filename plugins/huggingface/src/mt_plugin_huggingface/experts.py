@@ -1,0 +1,220 @@
+"""Mixtures of experts of transformers by mt_core's: the same parameters and activations, in both of its forms.
+
+Routers stay the model's own, without the noise that they add in training, since no other layout would draw the same. What they chose is
+reported, and balanced where the config asks for it.
+
+Shapes: N tokens, K experts of a token, X experts, D model width, F hidden width of an expert, S rows sorted by expert.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter
+from transformers.integrations.moe import _default_apply_gate
+from transformers.utils.output_capturing import OutputRecorder
+
+from mt_core import ExpertLayout
+from mt_core.groups import whole_shape
+from mt_core.nn import (
+    Choice,
+    Experts,
+    ListedExperts,
+    LossFactor,
+    StoredLinear,
+    balance_loss,
+    report_choice,
+    swiglu,
+    with_loss,
+)
+
+from .attention import current_context
+from .frame import become
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_MARKS = ("has_gate", "has_bias", "is_transposed", "is_concatenated", "has_post_expert_norm")
+"""What ``use_experts_implementation`` of transformers says of a module of experts."""
+
+
+def use_experts(model: PreTrainedModel) -> None:
+    """Run what transformers marks as gated experts by mt_core's, and routers without noise."""
+    projections = projections_of(model)
+    for module in model.modules():
+        if is_gated(module):
+            _become_experts(module, projections)
+        elif any("jitter" in name for name in vars(module)):
+            become(module, _Still)
+
+
+def is_gated(module: nn.Module) -> bool:
+    """Return whether these are experts that run here: a gate, an up and a down projection, and no norm behind."""
+    marks = {name: getattr(module, name, None) for name in _MARKS}
+    return marks["has_gate"] is True and marks["has_post_expert_norm"] is False
+
+
+def _become_experts(module: Any, projections: tuple[str, str, str]) -> None:
+    n_experts, *sizes = whole_shape(module.down_proj)
+    hidden, width = sizes if module.is_transposed else reversed(sizes)
+    layout = ExpertLayout(
+        n_experts=n_experts,
+        width=width,
+        hidden=hidden,
+        interleaved=not module.is_concatenated,
+        transposed=module.is_transposed,
+        bias=module.has_bias,
+        projections=projections,
+    )
+    theirs = copy.copy(module)
+    theirs.__dict__["_parameters"] = {}  # a listed form outlives the fused tensors
+    become(module, TheirExperts, theirs=theirs)
+    module.layout, module.activation = layout, activation_of(theirs)
+    if not layout.bias:
+        module.gate_up_proj_bias = module.down_proj_bias = None
+
+
+def projections_of(model: PreTrainedModel) -> tuple[str, str, str]:
+    """Names of an expert's gate, up and down projection in published files."""
+    named = {}
+    for each in get_model_conversion_mapping(model, add_legacy=False):
+        if isinstance(each, WeightConverter) and "experts" in each.target_patterns[0]:
+            own = each.target_patterns[0].rpartition(".")[2]
+            named[own] = [source.removesuffix(".weight").rpartition(".")[2] for source in each.source_patterns]
+    gate, up = named.get("gate_up_proj", ("gate_proj", "up_proj"))
+    (down,) = named.get("down_proj", ("down_proj",))
+    return gate, up, down
+
+
+def activation_of(experts: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """(gate, up) -> hidden values, all (S, F), as the module computes them."""
+    if type(experts)._apply_gate is _default_apply_gate:
+        return swiglu if isinstance(experts.act_fn, nn.SiLU) or _is_silu(experts.act_fn) else _Gated(experts.act_fn)
+    return _OwnGate(experts)
+
+
+def _is_silu(function: Any) -> bool:
+    return type(function).__name__ == "SiLUActivation"
+
+
+class _Gated:
+    """An activation of the gate, times what is gated."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self.function = function
+
+    def __call__(self, gate_SF: Tensor, up_SF: Tensor) -> Tensor:
+        return self.function(gate_SF) * up_SF
+
+
+class _OwnGate:
+    """A type's own gating, which takes both halves as they stand in its fused tensor."""
+
+    def __init__(self, experts: Any) -> None:
+        self.experts = experts
+
+    def __call__(self, gate_SF: Tensor, up_SF: Tensor) -> Tensor:
+        both = torch.cat((gate_SF, up_SF), -1)
+        if not self.experts.is_concatenated:
+            both = torch.stack((gate_SF, up_SF), -1).flatten(-2)
+        out: Tensor = self.experts._apply_gate(both)
+        return out
+
+
+class TheirExperts(Experts):
+    """Experts as transformers calls them."""
+
+    def forward(self, x_ND: Tensor, experts_NK: Tensor, weights_NK: Tensor) -> Tensor:  # type: ignore[override]
+        """(N, D), (N, K), (N, K) -> (N, D)."""
+        return super().forward(x_ND, Choice(experts_NK, weights_NK, weights_NK))
+
+    def listed(self) -> ListedExperts:
+        """See ``Experts``."""
+        listed = TheirListedExperts(self.layout, self.activation)
+        listed.__dict__["_theirs"] = self.__dict__["_theirs"]
+        return listed
+
+
+class TheirListedExperts(ListedExperts):
+    """Listed experts as transformers calls them."""
+
+    def forward(self, x_ND: Tensor, experts_NK: Tensor, weights_NK: Tensor) -> Tensor:  # type: ignore[override]
+        """(N, D), (N, K), (N, K) -> (N, D)."""
+        return super().forward(x_ND, Choice(experts_NK, weights_NK, weights_NK))
+
+
+def module_to_draw(experts: nn.Module, name: str, tensor: Tensor) -> nn.Module:
+    """The type's own module of experts with one value, that of this name in the listed form, to be drawn by transformers' rule."""
+    layout: ExpertLayout = experts.layout  # type: ignore[assignment]
+    _, projection, kind = name.split(".")
+    fused = "down_proj" if projection == layout.projections[2] else "gate_up_proj"
+    own = f"{fused}_bias" if kind == "bias" else fused
+    value = tensor.mT if layout.transposed and kind == "weight" else tensor
+    shapes = layout.fused_shapes()
+    module = copy.copy(experts.__dict__["_theirs"])
+    module.__dict__["_parameters"] = {
+        key: nn.Parameter(value[None] if key == own else torch.empty(shape, device="meta"), requires_grad=False)
+        for key, shape in shapes.items()
+    }
+    out: nn.Module = module
+    return out
+
+
+class _Still:
+    """A module that adds noise in training, and here does not."""
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        self.training = False
+        return super().forward(*args, **named)  # type: ignore[misc]
+
+
+# ------------------------------------------------------------------------------------------------------------- routers
+
+
+def routers_of(model: nn.Module) -> dict[str, nn.Module]:
+    """Modules by name of which transformers records logits of experts, and which give logits, weights and choice, in this order."""
+    recorders = (getattr(model, "_can_record_outputs", None) or {}).get("router_logits")
+    if not isinstance(recorders, OutputRecorder) or recorders.index != 0:
+        return {}
+    return {name: each for name, each in model.named_modules() if isinstance(each, recorders.target_class)}
+
+
+def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str, ...]:
+    """Last names of the linear layers of blocks, those of experts among them, and not those that are or belong to routers."""
+    beside = {id(part) for router in routers for part in router.modules()}
+    found: list[str] = []
+    for name, module in blocks.named_modules():
+        if isinstance(module, Experts):
+            found += module.layout.projections
+        elif (
+            isinstance(module, nn.Linear | StoredLinear)
+            and id(module) not in beside
+            and "router" not in name.split(".")
+        ):
+            found.append(name.rpartition(".")[2])
+    return tuple(dict.fromkeys(found))
+
+
+def watch_routers(model: nn.Module, *, balance: float, factor: LossFactor) -> None:
+    """Report what routers choose, and balance it by ``balance_loss`` with this coefficient."""
+    for router in routers_of(model).values():
+        become(router, _Router, balance=balance, factor=factor)
+
+
+class _Router:
+    """A router whose choice is known to the block's context."""
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        logits_NX, weights_NK, experts_NK = super().forward(*args, **named)  # type: ignore[misc]
+        context, balance = current_context(), self.__dict__["_balance"]
+        choice = Choice(experts_NK, weights_NK, logits_NX.float().softmax(-1))
+        if context.collects():
+            report_choice(choice, context)
+        if balance and torch.is_grad_enabled():
+            weights_NK = with_loss(weights_NK, balance * balance_loss(choice, context), self.__dict__["_factor"])
+        return logits_NX, weights_NK, experts_NK

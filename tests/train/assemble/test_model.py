@@ -1,0 +1,60 @@
+"""Which parameters a run trains: none that the model keeps, whatever the adapter and the options."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mt_conformance.tiny_config import TinyConfig
+from mt_conformance.tiny_model import TinyModel
+from mt_core import Adapter, LowRankConfig, UsageError
+from mt_core.nn import TrainModel
+from mt_plugin_adapters.variants.freeze.adapter import Freeze
+from mt_plugin_adapters.variants.freeze.config import FreezeConfig
+from mt_plugin_standard.adapter import Full
+from mt_plugin_standard.lora import Lora
+from mt_train.assemble.model import trained_names
+from mt_train.config.sections import TrainConfig
+
+KEPT = {"blocks.0.up_proj.bias", "blocks.1.up_proj.bias"}
+
+
+@pytest.fixture
+def model() -> TrainModel:
+    with torch.device("meta"):
+        model = TinyModel(TinyConfig(vocab_size=32, max_seq_len=8))
+    model.kept = ("*.up_proj.bias",)
+    return model
+
+
+def names(model: TrainModel, adapter: Adapter, **options: tuple[str, ...]) -> set[str]:
+    return trained_names(TrainConfig(**options), model, adapter)
+
+
+def test_an_adapter_that_offers_all_trains_all_but_what_is_kept(model: TrainModel) -> None:
+    everything = {name for name, _ in model.named_parameters()}
+    assert everything - names(model, Full()) == KEPT
+    assert names(model, Freeze(FreezeConfig(blocks=2))).isdisjoint(KEPT)
+
+
+def test_a_pattern_of_others_too_trains_those(model: TrainModel) -> None:
+    adapter = Lora(LowRankConfig(rank=2))
+    adapter.inject(model)
+    found = names(model, adapter, enable=("blocks.1.*bias",))
+    assert {name for name in found if "lora" not in name} == {"blocks.1.down_proj.bias"}
+
+
+def test_a_pattern_of_what_is_kept_alone_is_refused_by_name(model: TrainModel) -> None:
+    message = (
+        r": 'blocks.0.up_proj.b\*' names blocks.0.up_proj.bias, which TinyModel keeps as it is.*kept: \*.up_proj.bias"
+    )
+    with pytest.raises(UsageError, match="train.enable" + message):
+        names(model, Full(), enable=("blocks.0.up_proj.b*",))
+    with pytest.raises(UsageError, match="adapter.also" + message):
+        names(model, Freeze(FreezeConfig(blocks=1, also=("blocks.0.up_proj.b*",))))
+
+
+def test_an_adapter_of_nothing_else_is_told(model: TrainModel) -> None:
+    model.kept = ("*",)
+    with pytest.raises(UsageError, match="all that the adapter would train is kept as it is by TinyModel"):
+        names(model, Full())
