@@ -177,8 +177,8 @@ def _scale_by_document(module: Any, q_BTNH: Tensor, context: BlockContext, seen:
         return q_BTNH
 
     def scale(places: Tensor) -> Tensor:
-        steps: Tensor = torch.floor((places.float() + 1.0) / module.floor_scale)
-        return torch.log1p(steps) * module.attn_scale + 1.0
+        scales: Tensor = torch.log1p(torch.floor((places.float() + 1.0) / module.floor_scale)) * module.attn_scale + 1.0
+        return scales
 
     in_row_T = torch.arange(seen - q_BTNH.shape[1], seen, device=q_BTNH.device)
     ratio_BT = scale(context.positions_BT) / scale(in_row_T)
