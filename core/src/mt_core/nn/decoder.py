@@ -213,10 +213,6 @@ class GroupedQueryAttention(nn.Module):
         weights = 2 * self.dim * (self.heads + self.kv_heads)
         return 6.0 * weights + 12.0 * self.heads * tokens_seen(length, self.options.get("window"))
 
-    def attention_options(self) -> AttentionOptions:
-        """Keywords of the ``AttentionFn``; a family adds what is a parameter, such as sinks."""
-        return self.options
-
 
 def tokens_seen(length: int, window: int | None) -> float:
     """Tokens that a token of a row of ``length`` attends to, itself included, on average over the row."""

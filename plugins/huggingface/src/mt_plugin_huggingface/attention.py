@@ -182,7 +182,8 @@ def _scale_by_document(module: Any, q_BTNH: Tensor, context: BlockContext, seen:
 
     in_row_T = torch.arange(seen - q_BTNH.shape[1], seen, device=q_BTNH.device)
     ratio_BT = scale(context.positions_BT) / scale(in_row_T)
-    return (q_BTNH * ratio_BT[..., None, None]).to(q_BTNH.dtype)
+    scaled_BTNH: Tensor = q_BTNH * ratio_BT[..., None, None]
+    return scaled_BTNH.to(q_BTNH.dtype)
 
 
 class CacheOfModel(Cache):  # type: ignore[misc]
