@@ -14,14 +14,19 @@ import torch
 from tests.huggingface import tiny_models
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
-from transformers.masking_utils import create_causal_mask, create_chunked_causal_mask, create_sliding_window_causal_mask
+from transformers.masking_utils import (
+    causal_mask_function,
+    create_causal_mask,
+    create_chunked_causal_mask,
+    create_sliding_window_causal_mask,
+)
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
 from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama4 import modeling_llama4
 
 from mt_core import UsageError
 from mt_core.nn import BlockContext, SdpaAttention
-from mt_plugin_huggingface.attention import NAME, Rule, attend, inside, read_rules, register
+from mt_plugin_huggingface.attention import NAME, Rule, _Mask, attend, inside, read_rules, register
 from mt_plugin_huggingface.frame import Frame
 from mt_plugin_huggingface.types import ModelType
 
@@ -140,6 +145,11 @@ def test_a_mask_of_another_pattern_is_refused() -> None:
     with pytest.raises(UsageError, match="neither causal nor a window nor chunks"):
         read_rules(model, lambda: frame.run(torch.zeros(1, 2, 32), context))
     assert model.config._attn_implementation == NAME
+
+
+def test_a_pattern_on_top_of_a_rule_is_refused_though_some_pairs_look_alike() -> None:
+    with pytest.raises(UsageError, match="no attention here does it"):
+        _Mask(causal_mask_function, use_vmap=True).rule()
 
 
 @pytest.mark.parametrize(
