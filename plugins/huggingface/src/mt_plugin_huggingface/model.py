@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.groups import whole_shape
+from mt_core import whole_shape
 from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import Rule, inside
