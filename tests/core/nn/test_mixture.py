@@ -113,11 +113,12 @@ def test_figures_say_how_the_load_of_trained_tokens_is_spread() -> None:
     x_BTD = torch.eye(X, D)[[0, 0, 0, 1, 3]][None] + 0.5 * torch.eye(X, D)[[1, 1, 1, 0, 2]][None]
     with sums.collecting():
         made(x_BTD, replace(context(labels, rows=1), sums=sums))
-    assert sums.gathered["experts.0"].tolist() == [4, 4, 0, 0]
-    found = {name: float(total / count) for name, (total, count) in sums.figures.items()}
-    assert found == pytest.approx(
-        {"router_busiest": X / 2, "router_idlest": 0, "router_dead": 2, "router_entropy": 1 / X}, abs=1e-6
-    )
+    counts_X = sums.gathered["experts.0"]
+    assert counts_X.tolist() == [4, 4, 0, 0]
+    found = {name: float(value) for name, value in sums.figures_of["experts.0"](counts_X).items()}
+    assert found == {"router_busiest": X / 2, "router_idlest": 0, "router_dead": 2}
+    total, count = sums.figures["router_entropy"]
+    assert float(total / count) == pytest.approx(1 / X, abs=1e-6)
 
 
 class Step:

@@ -59,7 +59,7 @@ class Mixture(nn.Module):
         x_ND = x_BTD.flatten(0, 1)
         choice: Choice = self.router(x_ND)
         if context.collects():
-            context.gather(self.choices, report_choice(choice, context))
+            report_choice(choice, context, self.choices)
         out_BTD: Tensor = self.experts(x_ND, choice).view_as(x_BTD)
         shared = getattr(self, self.shared_name)
         if shared is not None:
@@ -84,21 +84,22 @@ class Mixture(nn.Module):
 
 @exclude_from_compile
 @torch.no_grad()
-def report_choice(choice: Choice, context: BlockContext) -> Tensor:
-    """Report figures of this layer and micro-batch, of trained tokens: load of the busiest and the idlest expert (1 is an equal share), how
-    many experts no token chose, and the perplexity of the router's probabilities as a share of all experts. Returns how often each
-    expert was chosen, (X,)."""
+def report_choice(choice: Choice, context: BlockContext, name: str) -> None:
+    """Gather under this name how often trained tokens chose each expert, (X,), and report figures of a step: those of ``load_figures``, and
+    the perplexity of the router's probabilities as a share of all experts (``router_entropy``). Each is the mean over layers."""
     n_experts, trained_N = choice.probabilities_NX.shape[-1], trained_tokens(context).flatten()
     ones_NK = trained_N[:, None].expand_as(choice.experts_NK).flatten().float()
     counts_X = ones_NK.new_zeros(n_experts).index_add_(0, choice.experts_NK.flatten(), ones_NK)
-    has_tokens = trained_N.any().float()
-    load_X = counts_X * n_experts / counts_X.sum().clamp_min(1)
-    context.report("router_busiest", load_X.max(), has_tokens)
-    context.report("router_idlest", load_X.min(), has_tokens)
-    context.report("router_dead", (counts_X == 0).sum() * has_tokens, has_tokens)
+    context.gather(name, counts_X, load_figures)
     entropy_N = torch.special.entr(choice.probabilities_NX).sum(-1)
     context.report("router_entropy", (entropy_N.exp() / n_experts * trained_N).sum(), trained_N.sum())
-    return counts_X
+
+
+def load_figures(counts_X: Tensor) -> dict[str, Tensor]:
+    """Return the load of the busiest and the idlest expert of a whole step (1 is an equal share), and how many experts no token chose; in
+    one of its micro-batches they would be others for each layout."""
+    load_X = counts_X * len(counts_X) / counts_X.sum().clamp_min(1)
+    return {"router_busiest": load_X.max(), "router_idlest": load_X.min(), "router_dead": (counts_X == 0).sum()}
 
 
 def balance_by_bias(context: AdapterContext, rate: float) -> None:

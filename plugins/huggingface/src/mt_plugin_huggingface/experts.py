@@ -201,8 +201,8 @@ def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str
 
 def watch_routers(model: nn.Module, *, balance: float, factor: LossFactor) -> None:
     """Report what routers choose, and balance it by ``balance_loss`` with this coefficient."""
-    for router in routers_of(model).values():
-        become(router, _Router, balance=balance, factor=factor)
+    for name, router in routers_of(model).items():
+        become(router, _Router, name=name, balance=balance, factor=factor)
 
 
 class _Router:
@@ -213,7 +213,7 @@ class _Router:
         context, balance = current_context(), self.__dict__["_balance"]
         choice = Choice(experts_NK, weights_NK, logits_NX.float().softmax(-1))
         if context.collects():
-            report_choice(choice, context)
+            report_choice(choice, context, f"experts.{self.__dict__['_name']}")
         if balance and torch.is_grad_enabled():
             weights_NK = with_loss(weights_NK, balance * balance_loss(choice, context), self.__dict__["_factor"])
         return logits_NX, weights_NK, experts_NK
