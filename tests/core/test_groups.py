@@ -18,6 +18,8 @@ SHAPES = {
     "model.layers.0.norm.weight": (4,),
     "model.layers.1.mlp.up.weight": (4, 4),
     "model.layers.1.mlp.up.bias": (4,),
+    "model.layers.1.mlp.experts.gate_up_proj": (3, 8, 4),
+    "model.layers.1.mlp.experts.gate_up_proj_bias": (3, 8),
     "model.norm.weight": (4,),
     "lm_head.weight": (9, 4),
 }
@@ -36,7 +38,7 @@ def split(config: MtConfig) -> dict[str, tuple[set[str], float | None, float]]:
     }
 
 
-VECTORS = {name for name, shape in SHAPES.items() if len(shape) == 1}
+VECTORS = {name for name, shape in SHAPES.items() if len(shape) == 1 or name.endswith("_bias")}
 
 
 def test_norms_and_biases_keep_their_weights_without_a_rate_of_their_own() -> None:
