@@ -18,8 +18,6 @@ SHAPES = {
     "model.layers.0.norm.weight": (4,),
     "model.layers.1.mlp.up.weight": (4, 4),
     "model.layers.1.mlp.up.bias": (4,),
-    "model.layers.1.mlp.experts.gate_up_proj": (3, 8, 4),
-    "model.layers.1.mlp.experts.gate_up_proj_bias": (3, 8),
     "model.norm.weight": (4,),
     "lm_head.weight": (9, 4),
 }
@@ -38,12 +36,19 @@ def split(config: MtConfig) -> dict[str, tuple[set[str], float | None, float]]:
     }
 
 
-VECTORS = {name for name, shape in SHAPES.items() if len(shape) == 1 or name.endswith("_bias")}
+VECTORS = {name for name, shape in SHAPES.items() if len(shape) == 1}
 
 
 def test_norms_and_biases_keep_their_weights_without_a_rate_of_their_own() -> None:
     groups = split(GroupOptions(weight_decay=0.1))
     assert groups == {"decay": (set(SHAPES) - VECTORS, None, 0.1), "no_decay": (VECTORS, None, 0.0)}
+
+
+def test_biases_of_fused_experts_are_vectors_and_their_weights_matrices() -> None:
+    named = [("experts.gate_up_proj", torch.zeros(3, 8, 4)), ("experts.gate_up_proj_bias", torch.zeros(3, 8))]
+    groups = {group["name"]: group["params"] for group in split_decay(named, GroupOptions(weight_decay=0.1))}
+    assert [each.dim() for each in groups["decay"]] == [3]
+    assert [each.dim() for each in groups["no_decay"]] == [2]
 
 
 def test_embeddings_keep_theirs_where_a_pattern_says_so() -> None:
