@@ -44,6 +44,13 @@ def test_norms_and_biases_keep_their_weights_without_a_rate_of_their_own() -> No
     assert groups == {"decay": (set(SHAPES) - VECTORS, None, 0.1), "no_decay": (VECTORS, None, 0.0)}
 
 
+def test_biases_of_fused_experts_are_vectors_and_their_weights_matrices() -> None:
+    named = [("experts.gate_up_proj", torch.zeros(3, 8, 4)), ("experts.gate_up_proj_bias", torch.zeros(3, 8))]
+    groups = {group["name"]: group["params"] for group in split_decay(named, GroupOptions(weight_decay=0.1))}
+    assert [each.dim() for each in groups["decay"]] == [3]
+    assert [each.dim() for each in groups["no_decay"]] == [2]
+
+
 def test_embeddings_keep_theirs_where_a_pattern_says_so() -> None:
     groups = split(GroupOptions(weight_decay=0.1, no_decay=("*embed*", "lm_head*")))
     assert groups["no_decay"][0] == VECTORS | {"model.embed_tokens.weight", "lm_head.weight"}

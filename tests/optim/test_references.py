@@ -231,6 +231,25 @@ def test_fused_updates_are_those_of_pytorch_optimizer(
     agree(build, name, values, Fused, MATRICES + VECTORS, dtype=torch.float32)
 
 
+def test_adalomo_keeps_squares_of_each_matrix_of_several(build: Any) -> None:
+    """Fused experts: three matrices in one tensor have the moments that they have alone."""
+    steps = [torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+
+    def moments(weight: Tensor, gradients: list[Tensor]) -> dict[str, Tensor]:
+        parameter = nn.Parameter(weight)
+        optimizer = build("adalomo", {}, [{"params": [parameter]}])
+        for gradient in gradients:
+            parameter.grad = gradient
+            optimizer.step()
+        return dict(optimizer.state[parameter])
+
+    together = moments(torch.ones(3, 5, 4), steps)
+    for number in range(3):
+        alone = moments(torch.ones(5, 4), [step[number] for step in steps])
+        for key in ("row_avg_sq", "col_avg_sq"):
+            torch.testing.assert_close(together[key][number], alone[key])
+
+
 def test_muon_is_that_of_torch_for_matrices_and_adamw_for_the_rest(build: Any) -> None:
     values = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "beta1": 0.8, "beta2": 0.9}
     muon = {"weight_decay": 0.2, "momentum": 0.9, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}

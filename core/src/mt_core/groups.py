@@ -83,9 +83,7 @@ def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[d
     require_matches("optimizer.no_decay", own.no_decay, names)
     require_matches("optimizer.rates", tuple(own.rates), names)
     _require_turns(tuple(own.rates), names)
-    matrices = {
-        name for name, each in named if len(whole_shape(each)) >= 2 and not matching_pattern(name, own.no_decay)
-    }
+    matrices = {name for name, each in named if _is_matrix(name, each) and not matching_pattern(name, own.no_decay)}
     distances = _distances(names)
     groups: dict[str, dict[str, Any]] = {}
     for name, parameter in sorted(named, key=lambda each: each[0] not in matrices):
@@ -94,6 +92,11 @@ def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[d
         group = {"name": title + label, "params": [], "weight_decay": own_decay, **rate}
         groups.setdefault(title + label, group)["params"].append(parameter)
     return list(groups.values())
+
+
+def _is_matrix(name: str, parameter: Tensor) -> bool:
+    """Return whether this is a matrix or several; the biases of fused experts, (X, F), are vectors."""
+    return len(whole_shape(parameter)) >= 2 and not name.endswith("_bias")
 
 
 def matching_pattern(name: str, patterns: Iterable[str]) -> str | None:

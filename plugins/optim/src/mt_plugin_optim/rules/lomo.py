@@ -1,6 +1,6 @@
 """LOMO (https://arxiv.org/abs/2306.09782) and AdaLomo (https://arxiv.org/abs/2310.10195): updates that need no other gradient.
 
-Shapes: M rows, N columns.
+Shapes: M rows, N columns, of each of several matrices where a weight has more dimensions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AdaLomo(RuleOptimizer):
         else:
             state["row_avg_sq"], state["col_avg_sq"] = (
                 weight.new_zeros(weight.shape[:-1]),
-                weight.new_zeros(weight.shape[-1:]),
+                weight.new_zeros(weight.shape[:-2] + weight.shape[-1:]),
             )
 
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
@@ -43,7 +43,7 @@ class AdaLomo(RuleOptimizer):
             row_M = state["row_avg_sq"].lerp_(square.mean(dim=-1), new)
             col_N = state["col_avg_sq"].lerp_(square.mean(dim=-2), new)
             row_M1 = (row_M / row_M.mean(dim=-1, keepdim=True)).rsqrt_().unsqueeze(-1)
-            update = (gradient * row_M1).mul_(col_N.rsqrt())
+            update = (gradient * row_M1).mul_(col_N.rsqrt().unsqueeze(-2))
         rate = group["lr"] * _rms(weight).clamp_(min=group["least"])
         too_long = (_rms(update) / group["d"]).clamp_(min=1.0)
         if group["weight_decay"]:
