@@ -76,6 +76,10 @@ NORM = "model.norm.weight"
 ON_PAPER: dict[str, tuple[Callable[[Path], None], str]] = {
     "code of its own": (config(auto_map={"AutoModelForCausalLM": "x.Y"}), "it has auto_map: .* never executed"),
     "unknown": (config(model_type="sprout"), "the model type 'sprout' is unknown here"),
+    "newer": (
+        config(model_type="sprout", transformers_version="7.1.0.dev0"),
+        r"A newer transformers wrote it \(7\.1\.0\.dev0\); types are known as of 5\.23",
+    ),
     "no type": (config(model_type=None), "no model_type that is a word, but None"),
     "a list of types": (config(model_type=["mistral"]), "no model_type that is a word"),
     "a number for a class": (config(architectures=3), "it describes 3"),
@@ -105,6 +109,14 @@ def test_a_folder_that_is_not_read_says_why(folder: Path, case: str) -> None:
         HUGGINGFACE.values(folder)
     with pytest.raises(ConfigError, match=says):
         resolve({"model": {"name": "huggingface", "weights": str(folder)}}, PluginHost.discover())
+
+
+@pytest.mark.parametrize("family", [{}, {"name": "huggingface"}])
+def test_a_folder_without_a_config_is_one_message(folder: Path, family: dict[str, str]) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"[Gg]ive the folder that has config\.json") as caught:
+        resolve({"model": {**family, "weights": str(folder)}}, PluginHost.discover())
+    assert len(caught.value.faults) == 1
 
 
 IN_TENSORS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
@@ -145,7 +157,7 @@ def test_a_config_of_which_transformers_makes_no_model_is_one_message(folder: Pa
 
 @pytest.mark.parametrize("slot", [{"adapter": "lora"}, {"quantizer": "nf4", "adapter": "lora"}])
 def test_what_a_type_cannot_do_is_refused_on_paper(slot: dict[str, Any]) -> None:
-    raw = {"model": {"name": "huggingface", "config": tiny_models.content("qwen3_moe")}, "train": {"sequence_len": 48}}
+    raw = {"model": {"name": "huggingface", "config": tiny_models.content("jetmoe")}, "train": {"sequence_len": 48}}
     resolve(raw, PluginHost.discover())
     with pytest.raises(ConfigError, match=r"does not do this here: its experts are one tensor a layer") as caught:
         resolve({**raw, **slot}, PluginHost.discover())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,11 @@ class DecoderConfig(ModelConfig):
         """Channels of one head: ``head_dim``, or ``dim / n_heads``."""
         return self.head_dim if self.head_dim is not None else self.dim // self.n_heads
 
+    @property
+    def rotary_width(self) -> int:
+        """Channels of a head that turn: all."""
+        return self.head_width
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if faults := list(self.faults()):
@@ -56,8 +61,40 @@ class DecoderConfig(ModelConfig):
                 f"a head has {self.head_width} channels, and rotary positions turn pairs; "
                 "set head_dim to an even number, or change dim / n_heads"
             )
-        elif self.head_width == 2 and self.rope_scaling.type == "dynamic":
+        elif self.rotary_width == 2 and self.rope_scaling.type == "dynamic":
             yield (
                 "a head has 2 channels, and dynamic scaling divides by the others; "
                 "set head_dim to 4 or more, or choose another rope_scaling.type"
             )
+        for name in ("short_factor", "long_factor"):
+            count = len(getattr(self.rope_scaling, name))
+            if count and count != self.rotary_width // 2:
+                yield (
+                    f"rope_scaling.{name} has {count} ratios, and {self.rotary_width} channels of a head turn; "
+                    f"give {self.rotary_width // 2}, one for each pair"
+                )
+
+
+Sight = Literal["full", "window"]
+"""What a block sees: the text so far, or its window."""
+
+
+class WindowedDecoderConfig(DecoderConfig):
+    """A decoder whose blocks see a window, all of them or by a pattern."""
+
+    window: int | None = Field(
+        None, gt=0, description="tokens that a block with a window sees, itself included; none: all see the whole text"
+    )
+    window_pattern: tuple[Sight, ...] = Field(
+        ("window",), min_length=1, description="full or window for the first blocks, repeated over all"
+    )
+
+    def faults(self) -> Iterator[str]:
+        """A pattern needs a window."""
+        yield from super().faults()
+        if self.window is None and self.window_pattern != ("window",):
+            yield f"window_pattern={','.join(self.window_pattern)} without window; set window, or leave window_pattern out"
+
+    def window_of(self, index: int) -> int | None:
+        """The window of one block (tokens); ``None`` where it sees the whole text."""
+        return None if self.window_pattern[index % len(self.window_pattern)] == "full" else self.window

@@ -45,14 +45,14 @@ class Mixture(nn.Module):
         assert not balance or factor is not None, "a balance loss needs the model's loss_factor"
         self.index, self.balance, self.factor = index, balance, factor
         self.router_name, self.shared_name = router_name, shared_name
-        self.add_module(router_name, router)
+        self._modules[router_name] = router  # add_module refuses the name of a property, and gpt-oss has "router"
         self.experts = experts
         self.add_module(shared_name, shared)
 
     @property
     def router(self) -> Router:
         """The router, by whatever name it is saved."""
-        return getattr(self, self.router_name)  # type: ignore[no-any-return]
+        return self._modules[self.router_name]  # type: ignore[return-value]
 
     def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

@@ -19,8 +19,7 @@ from transformers.core_model_loading import WeightConverter
 from transformers.integrations.moe import _default_apply_gate
 from transformers.utils.output_capturing import OutputRecorder
 
-from mt_core import ExpertLayout
-from mt_core.groups import whole_shape
+from mt_core import ExpertLayout, whole_shape
 from mt_core.nn import (
     Choice,
     Experts,

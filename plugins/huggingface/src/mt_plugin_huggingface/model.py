@@ -16,11 +16,12 @@ from typing import Any, Self, cast
 import torch
 from torch import Generator, Tensor, nn
 
+from mt_core import whole_shape
 from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import Rule, inside
 from .build import build_language_model, built_values, mask_rules, true_buffers
-from .config import BY_LENGTH, HuggingFaceConfig, rope_types
+from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
 from .experts import (
     TheirExperts,
     TheirListedExperts,
@@ -30,6 +31,7 @@ from .experts import (
     watch_routers,
 )
 from .frame import Call, Frame, become
+from .fused import use_fused
 from .linear import use_transposed_linear
 from .rotary import use_document_lengths
 
@@ -50,7 +52,8 @@ class HuggingFaceModel(TrainModel):
         self.config = config
         model, kind = build_language_model(config), config.kind
         use_document_lengths(model)
-        self.ragged_batches = kind.knows_documents and not rope_types(config.config) & {*BY_LENGTH}
+        use_fused(model)
+        self.ragged_batches = "packing" not in limits_of(config) and not rope_types(config.config) & {*BY_LENGTH}
         self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside
@@ -201,4 +204,5 @@ class _Head:
 
 
 def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+    whole = torch.empty(whole_shape(parameter), dtype=parameter.dtype, device="meta")  # ZeRO 3 shows a part
+    return nn.Parameter(whole, requires_grad=False)

@@ -7,6 +7,7 @@ known of a type before transformers is imported.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +26,9 @@ class ModelType:
     hidden states and nothing else. ``own_attention`` says that attention is the type's own, with a mask of its own; ``tuple_size`` is
     the length of the tuple that a block returns, 0 where that is hidden states alone. ``scales_ids`` says that the model does something
     to embedded tokens only where it is given their ids, ``by_token`` that its blocks go on from a state with one token at a time.
-    ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``limits`` are what the family declares
+    ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``scales_in_place`` says that the model changes
+    the embedded tokens that it is given. ``counts_rows`` is the key of ``config.json`` for the tokens from which on a token's place in its
+    row counts, whatever its position. ``limits`` are what the family declares
     (``mt_core.Component.limits``).
     """
 
@@ -44,6 +47,8 @@ class ModelType:
     scales_ids: bool = False
     by_token: bool = False
     rotary_by_length: bool = False
+    scales_in_place: bool = False
+    counts_rows: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -80,8 +85,8 @@ def refused_types() -> Mapping[str, str]:
     return dict(_table()["refused"])
 
 
-def why_not(name: object) -> str | None:
-    """Say why a model type is not trained here; ``None`` where it is."""
+def why_not(name: object, *, written_by: object = None) -> str | None:
+    """Say why a model type is not trained here; ``None`` where it is. ``written_by`` is the version of transformers that wrote it."""
     if not isinstance(name, str):
         return f"config.json has no model_type that is a word, but {name!r}; fetch it again"
     if name in known_types():
@@ -89,7 +94,18 @@ def why_not(name: object) -> str | None:
     if name in refused_types():
         return f"the model type {name!r} is not trained here: {refused_types()[name]}"
     hint = did_you_mean(str(name), list(known_types()))
+    if _version(written_by) > _version(_table()["transformers"]):
+        hint = (
+            f"A newer transformers wrote it ({written_by}); types are known as of {_table()['transformers']}: upgrade"
+            " mt-plugin-huggingface. "
+        )
     return f"the model type {name!r} is unknown here. {hint}Trained are {', '.join(sorted(known_types()))}"
+
+
+def _version(text: object) -> tuple[int, ...]:
+    """The first two numbers of a version; none where it is no version."""
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", text) if isinstance(text, str) else None
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _table() -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Mistral, Ministral and Mixtral for mt-core."""
