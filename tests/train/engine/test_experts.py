@@ -32,6 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
     "joined": {"stage": 1, "do": "resume", "then": {"stage": 3, "expert": 1}},
     "cut": {"stage": 3, "expert": 1, "do": "resume", "then": {"stage": 0, "expert": 2}},
     "whole": {"stage": 0, "do": "resume", "then": {"stage": 2}},
+    "muon": {"stage": 1, "optimizer": {"name": "muon", "lr": 0.01}, "do": "resume", "then": {"stage": 3}},
     **{f"look{stage}": {"stage": stage, "do": "look"} for stage in STAGES},
     **{f"inf{stage}": {"stage": stage, "do": "inf"} for stage in (0, 1)},
 }
@@ -41,7 +42,7 @@ FOUR = ("zero0", "zero3", "sequence-packed", "resume3", "joined", "look3")
 
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    wanted = ("zero0", "sgd0", "sgd2", "packed", "blind0", "look0")
+    wanted = ("zero0", "sgd0", "sgd2", "packed", "blind0", "muon", "look0")
     return launch(
         "train/engine/expert_worker.py", 1, tmp_path_factory.mktemp("one"), {n: EXPERT | CASES[n] for n in wanted}
     )
@@ -92,6 +93,11 @@ def test_packed_rows_too(one: dict[str, Any], two: dict[str, Any], name: str) ->
 def test_weights_are_equal_to_1e_6_clipped_and_not(one: dict[str, Any], two: dict[str, Any], name: str) -> None:
     """Where updates are proportional to gradients; a norm that counts an expert twice, or not, shows in the clipped ones."""
     assert_equal(two[name], one[name], weights=1e-6)
+
+
+def test_a_gradient_transform_sees_whole_gradients(one: dict[str, Any], two: dict[str, Any]) -> None:
+    """Muon makes those of the stacked biases orthogonal, in bf16, which shows in weights and not in losses."""
+    assert_equal(two["muon"], one["muon"], weights=1e-3)
 
 
 @pytest.mark.parametrize("stage", STAGES)

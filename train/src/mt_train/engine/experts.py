@@ -82,8 +82,9 @@ class ExpertRanks:
 
     def prepare(self, module: Any, optimizer: torch.optim.Optimizer) -> None:
         """Let DeepSpeed find experts in the module that it is given, and in the groups of its optimizer."""
-        module.experts = _marker()
         split_groups(optimizer)
+        if any(group.get("moe") for group in optimizer.param_groups):  # it refuses experts of which none is trained
+            module.experts = _marker()
 
     def whole_norm(self, parameters: Iterable[Tensor]) -> Tensor:
         """Norm of the gradient at ZeRO 0, each expert counted once: DeepSpeed would average norms of other experts. Collective."""
