@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from mt_conformance.forward import generate_greedily
 from mt_core import ModelConfig, WeightsError, WeightsFormat
 from mt_core.nn import Batch, KVCache, TrainModel
-from mt_core.weights import CONFIG, Architecture, read_config
+from mt_core.weights import CONFIG, Architecture, fused_experts, read_config
 from mt_tools import save_folder
 
 TOLERANCE = 1e-5
@@ -66,7 +66,7 @@ class BaseParity:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Each name is a test."""
-        sizes = [size for size in getattr(self, "variants", {}) if not size.endswith("tiny")]
+        sizes = [size for size in getattr(self, "variants", {}) if "tiny" not in size]
         values = {"case": "cases", "refusal": "refused", "fault": "impossible", "described": "configs"}
         for name, attribute in values.items():
             if name in metafunc.fixturenames:
@@ -127,23 +127,19 @@ class BaseParity:
         ours.eval(), theirs.eval()
         theirs.generation_config.eos_token_id = theirs.generation_config.bos_token_id = None
         prompts = [list(range(1, 31)), [3], [40, 2, 8, 8, 1, 60]]
+        prompts = prompts if ours.ragged_batches else prompts[:1]  # the others would grow beyond an original length
         expected = []
         for prompt in prompts:
             ids = torch.tensor([prompt])
             more = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(ids)}
             expected.append(theirs.generate(ids, **more)[0, len(prompt) :].tolist())
         assert len({token for text in expected for token in text}) > 5, "models that repeat themselves show nothing"
-        found = (
-            generate_greedily(ours, prompts, 20)
-            if ours.ragged_batches
-            else [generate_greedily(ours, [prompt], 20)[0] for prompt in prompts]
-        )
-        assert found == expected
+        assert generate_greedily(ours, prompts, 20) == expected
 
     def test_a_cache_filled_in_pieces_gives_what_one_forward_gives(self, case: str, distance: Distance) -> None:
         ours, _ = self.pair(case)
         batch, cache, pieces = rows([40]), KVCache(), []
-        for start, end in [(0, 12), (12, 13), (13, 20), (20, 40)]:
+        for start, end in [(0, 17), (17, 18), (18, 25), (25, 40)]:
             cut = [x[:, start:end] for x in (batch.input_ids, batch.labels, batch.positions, batch.document_ids)]
             pieces.append(ours(Batch(*cut), cache))
         assert distance(torch.cat(pieces, 1), ours(batch)) < TOLERANCE
@@ -158,9 +154,12 @@ class BaseParity:
         theirs.to(dtype).save_pretrained(tmp_path / "in", max_shard_size="60KB" if dtype is torch.bfloat16 else "1GB")
         config = self.config(**self.format.values(tmp_path / "in"))
         assert config == ours.config
-        tensors = self.format.tensors(tmp_path / "in", config)
+        tensors = fused_experts(self.format.tensors(tmp_path / "in", config), experts_of(config))
         assert set(tensors) == {name for name, _ in ours.named_parameters()}
-        save_folder(tmp_path / "out", tensors, self.exported(config))
+        in_files = tensors if self.format.written is None else self.format.written(config, tensors)
+        save_folder(tmp_path / "out", in_files, self.exported(config))
+        names = [set(self.format.tensors(tmp_path / folder, config)) for folder in ("in", "out")]
+        assert names[0] == names[1]
         assert self.config(**self.format.values(tmp_path / "out")) == config
         first, again = (
             AutoModelForCausalLM.from_pretrained(tmp_path / folder, dtype=dtype, attn_implementation="eager")
@@ -208,9 +207,15 @@ class BaseParity:
             self.config(**{**self.shape, **next(iter(self.cases.values())), **change})
 
 
+def experts_of(config: Any) -> dict[str, Any]:
+    """The layouts of a mixture's experts."""
+    return config.experts() if hasattr(config, "experts") else {}
+
+
 def rows(lengths: list[int], count: int = 2) -> Batch:
     """Rows of documents with these lengths."""
     ids = torch.randint(0, 61, (count, sum(lengths)), generator=torch.Generator().manual_seed(3))
     positions = torch.cat([torch.arange(length) for length in lengths]).expand(count, -1)
     documents = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).expand(count, -1)
-    return Batch(ids, torch.zeros_like(ids), positions, documents).with_index()
+    sizes = torch.repeat_interleave(torch.tensor(lengths), torch.tensor(lengths)).expand(count, -1)
+    return Batch(ids, torch.zeros_like(ids), positions, documents, lengths=sizes).with_index()

@@ -35,6 +35,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "lora": {"stage": 1, "adapter": "lora"},
     "lora, resumed": {"stage": 1, "adapter": "lora", "do": "resume"},
     **{f"bf16, zero{stage}": {"stage": stage, "dtype": "bf16", "family": SLOW} for stage in (1, 3)},
+    "bf16, offloaded": {"stage": 3, "dtype": "bf16", "offload": "parameters", "family": SLOW},
     "bf16, pipeline": {"stage": "auto", "pipeline": 2, "dtype": "bf16", "family": SLOW},
     "bf16, resumed": {"stage": 3, "dtype": "bf16", "do": "resume", "family": SLOW},
 }

@@ -50,6 +50,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
     "qwen-3, experts": {"name": "qwen", "variant": "3-tiny-moe", "expert_dim": 16, "balance": 0.01, **SMALL},
     "mistral": {"name": "mistral", **SMALL, "window": 8, "window_pattern": ["full", "window"]},
+    "mixtral": {"name": "mistral", "variant": "tiny-moe", **SMALL, "ffn_dim": 32, "balance": 0.01},
     "smollm-3": {"name": "smollm", "no_rope_every": 2, **SMALL},
     # norms behind attention of a width like this one's would make rounding of it visible with the usual epsilon
     "olmo-3": {
@@ -60,16 +61,30 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "window_pattern": ["window", "full"],
         "norm_eps": 1e-3,
     },
+    "phi-4": {"name": "phi", "window": 8, "rotary_part": 0.5, **SMALL},
     "glm-4": {"name": "glm", **SMALL},
     "gpt-oss": {"name": "gpt-oss", "window": 8, **SMALL, "n_experts": 4},
     "deepseek-v3": {"name": "deepseek", **LATENT},
     "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
-OF_SHARED_BLOCKS = ("mistral", "smollm-3", "olmo-3", "glm-4")
+OF_SHARED_BLOCKS = ("mistral", "mixtral", "smollm-3", "olmo-3", "phi-4", "glm-4")
 """Families of blocks that the others show on every layout; a few layouts of each."""
 FEW_LAYOUTS = ("whole", "packed", "zero1", "zero3", "sequence-packed", "pipeline-packed")
 IN_FULL = [family for family in FAMILIES if family not in OF_SHARED_BLOCKS]
+
+GPT_OSS = {
+    **{key: value for key, value in MISTRAL.items() if key != "model_type"},
+    "model_type": "gpt_oss",
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "head_dim": 8,
+}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "qwen-3, experts": FAMILIES["qwen-3, experts"],
+    "gpt-oss, by transformers' own code": {"name": "huggingface", "config": GPT_OSS},
+}
+"""Models whose experts ranks divide."""
 
 PACKED = {"objective": "pretrain"}
 ALONE: dict[str, dict[str, Any]] = {
@@ -89,6 +104,29 @@ SHARED: dict[str, dict[str, Any]] = {
     "resumed-from-pipeline": {"stage": "auto", "pipeline": 2, "do": "resume", "then": {"stage": 3, "pipeline": 1}},
 }
 """The same on two."""
+DIVIDED: dict[str, Any] = {"stage": 3, "expert": 2, "do": "resume", "then": {"stage": 1, "expert": 2}}
+"""Expert ranks at two stages."""
+
+SCARCE: dict[str, Any] = {
+    "name": "qwen",
+    "variant": "3-tiny-moe",
+    **SMALL,
+    "n_experts": 8,
+    "top_k": 1,
+    "expert_dim": 8,
+}
+"""A mixture with so many experts that a micro-batch of one row leaves some of them out."""
+LORA: dict[str, Any] = {"family": SCARCE, "micro": 1, "adapter": {"name": "lora", "rank": 2}}
+NF4: dict[str, Any] = {**LORA, "quantizer": "nf4"}
+LISTED_ALONE: dict[str, dict[str, Any]] = {"lora": {"stage": 0, **LORA}, "nf4": {"stage": 0, **NF4}}
+LISTED: dict[str, dict[str, Any]] = {
+    "lora: zero2": {"stage": 2, **LORA},
+    "lora: zero3": {"stage": 3, **LORA},
+    "lora: sequence": {"stage": 1, "sequence": 2, **LORA},
+    "lora: pipeline": {"stage": "auto", "pipeline": 2, "recompute": True, **LORA},
+    "nf4: zero3": {"stage": 3, **NF4},
+}
+"""Adapter or quantizer, and layout → the case: experts are listed, each a module of its own."""
 
 Launch = Callable[..., dict[str, Any]]
 
@@ -107,12 +145,16 @@ def of_all_families(layouts: dict[str, dict[str, Any]]) -> dict[str, dict[str, A
 
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch("families/family_worker.py", 1, tmp_path_factory.mktemp("one"), of_all_families(ALONE))
+    mixtures = {f"{name}: whole": {"stage": 0, "family": slot} for name, slot in MIXTURES.items()}
+    cases = of_all_families(ALONE) | LISTED_ALONE | mixtures
+    return launch("families/family_worker.py", 1, tmp_path_factory.mktemp("one"), cases)
 
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), of_all_families(SHARED))
+    divided = {f"{name}: divided": {**DIVIDED, "family": slot} for name, slot in MIXTURES.items()}
+    cases = of_all_families(SHARED) | LISTED | divided
+    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), cases)
 
 
 def close(first: list[float], second: list[float], tolerance: float) -> bool:
@@ -131,6 +173,24 @@ def test_two_processes_equal_one(one: dict[str, Any], two: dict[str, Any], famil
     assert alone["tokens"] == shared["tokens"]
     for key in ("losses", "norms", "eval"):
         assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+
+
+@pytest.mark.parametrize("case", LISTED)
+def test_listed_experts_of_which_ranks_miss_some_equal_one_process(
+    one: dict[str, Any], two: dict[str, Any], case: str
+) -> None:
+    """Ranks gather the weights of all experts in the same order, whether or not they have tokens for them."""
+    alone, shared = one[case.partition(":")[0]], two[case]
+    for key in ("losses", "norms", "eval"):
+        assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+
+
+@pytest.mark.parametrize("family", MIXTURES)
+def test_ranks_that_divide_experts_equal_one_process(one: dict[str, Any], two: dict[str, Any], family: str) -> None:
+    """At ZeRO 3, and from its checkpoint on at ZeRO 1."""
+    alone, divided = one[f"{family}: whole"], two[f"{family}: divided"]
+    for key in ("losses", "norms", "eval"):
+        assert close(alone[key], divided[key], 1e-5), (key, alone[key], divided[key])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

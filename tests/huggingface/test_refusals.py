@@ -76,6 +76,10 @@ NORM = "model.norm.weight"
 ON_PAPER: dict[str, tuple[Callable[[Path], None], str]] = {
     "code of its own": (config(auto_map={"AutoModelForCausalLM": "x.Y"}), "it has auto_map: .* never executed"),
     "unknown": (config(model_type="sprout"), "the model type 'sprout' is unknown here"),
+    "newer": (
+        config(model_type="sprout", transformers_version="7.1.0.dev0"),
+        r"A newer transformers wrote it \(7\.1\.0\.dev0\); types are known as of 5\.23",
+    ),
     "no type": (config(model_type=None), "no model_type that is a word, but None"),
     "a list of types": (config(model_type=["mistral"]), "no model_type that is a word"),
     "a number for a class": (config(architectures=3), "it describes 3"),
@@ -105,6 +109,14 @@ def test_a_folder_that_is_not_read_says_why(folder: Path, case: str) -> None:
         HUGGINGFACE.values(folder)
     with pytest.raises(ConfigError, match=says):
         resolve({"model": {"name": "huggingface", "weights": str(folder)}}, PluginHost.discover())
+
+
+@pytest.mark.parametrize("family", [{}, {"name": "huggingface"}])
+def test_a_folder_without_a_config_is_one_message(folder: Path, family: dict[str, str]) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"[Gg]ive the folder that has config\.json") as caught:
+        resolve({"model": {**family, "weights": str(folder)}}, PluginHost.discover())
+    assert len(caught.value.faults) == 1
 
 
 IN_TENSORS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {

@@ -1,11 +1,14 @@
-"""Mistral and Ministral beside transformers."""
+"""Mistral, Ministral and Mixtral beside transformers."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tests.families.parity import YARN, BaseParity
 
+from mt_core.weights import CONFIG, read_config
 from mt_plugin_mistral.config import MistralConfig
 from mt_plugin_mistral.huggingface import ARCHITECTURES, HUGGINGFACE
 from mt_plugin_mistral.model import Mistral
@@ -38,6 +41,8 @@ class TestMistral(BaseParity):
         "tied": {"tie_embeddings": True},
         "heads wider than the model": {"head_dim": 24, "window": 7},
         "YaRN": {"rope_scaling": YARN},
+        "experts": {"n_experts": 4, "window": 7},
+        "three experts of a token": {"n_experts": 4, "top_k": 3},
         "every third block sees all": {"window": 5, "window_pattern": ("full", "window", "window")},
     }
     published = {
@@ -47,6 +52,8 @@ class TestMistral(BaseParity):
         "small-22b": 22_247_282_688,
         "small-24b": 23_572_403_200,
         "large-123b": 122_610_069_504,
+        "8x7b": 46_702_792_704,
+        "8x22b": 140_620_634_112,
         "ministral-8b": 8_019_808_256,
     }
     configs = {
@@ -58,7 +65,10 @@ class TestMistral(BaseParity):
             {"architectures": ["LlamaForCausalLM"]},
             "LlamaForCausalLM; this family reads MistralForCausalLM and Min",
         ),
-        "a mixture": ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+        "jitter": (
+            {"architectures": ["MixtralForCausalLM"], "router_jitter_noise": 0.1},
+            "router_jitter_noise=0.1",
+        ),
         "gelu": ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
         "blocks of two kinds": (
             {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
@@ -69,5 +79,20 @@ class TestMistral(BaseParity):
     }
     impossible = {
         "a pattern without a window": ({"window": None, "window_pattern": ("full", "window")}, "without window"),
+        "a pattern in a mixture": (
+            {"n_experts": 4, "window_pattern": ("full", "window")},
+            "window_pattern in a mixture",
+        ),
+        "more experts than there are": ({"n_experts": 4, "top_k": 5}, "top_k=5 of n_experts=4"),
+        "a balance without experts": ({"balance": 0.1}, "balance=0.1 is for a mixture"),
         "three key heads": ({"n_kv_heads": 3}, "not a multiple of n_kv_heads=3"),
     }
+
+    def test_a_balance_loss_is_read_where_transformers_uses_one(self, tmp_path: Path) -> None:
+        """Its coefficient there is for the mean over choices, of which a token has ``top_k``."""
+        config = self.config(**{**self.shape, "n_experts": 4, "balance": 0.04})
+        written = self.exported(config)
+        assert (written["output_router_logits"], written["router_aux_loss_coef"]) == (True, 0.02)
+        for used, balance in ((True, 0.04), (False, 0.0)):
+            (tmp_path / CONFIG).write_text(json.dumps({**written, "output_router_logits": used}))
+            assert read_config(tmp_path / CONFIG, self.architectures)["balance"] == balance

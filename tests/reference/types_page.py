@@ -12,39 +12,59 @@ TABLE = ROOT / "plugins/huggingface/src/mt_plugin_huggingface/types.json"
 BEGIN, END = "<!-- types: begin -->", "<!-- types: end -->"
 
 
+LAYOUTS = {"sequence": "sequence ranks", "pipeline": "pipelines"}
+REST = {
+    "packing": ("packed or padded", "padded rows"),
+    "adapters": ("adapters", "no adapter"),
+    "quantizer": ("quantizers", "no quantizer"),
+}
+"""Key of a limit → how it is without, and with the limit."""
+
+
 def section() -> str:
-    """Types that are trained, what some of them cannot do, and types that are refused, by reason."""
+    """All types: how each is trained, or why it is refused."""
     table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    types, reasons = table["types"], {}
-    for kind, reason in table["refused"].items():
-        reasons.setdefault(reason, []).append(kind)
-    limited = [
-        f"- Without {key} ({reason}): {', '.join(f'`{kind}`' for kind in types if types[kind].get('limits', {}).get(key) == reason)}."
-        for key, reason in dict.fromkeys(pair for entry in types.values() for pair in entry.get("limits", {}).items())
-    ]
-    own = [kind for kind in types if not types[kind]["plain_head"]]
-    refused = [f"| {reason} | {', '.join(sorted(kinds))} |" for reason, kinds in sorted(reasons.items())]
-    listed = ", ".join(f"`{kind}`" for kind in types)
-    capped = ", ".join(f"`{kind}`" for kind in own)
+    types: dict[str, dict[str, Any]] = table["types"]
+    how: dict[tuple[str, str], list[str]] = {}
+    for kind, entry in types.items():
+        how.setdefault(_how(entry.get("limits", {})), []).append(kind)
+    for kind, reason in sorted(table["refused"].items()):
+        how.setdefault(("refused", reason), []).append(kind)
     return "\n".join(
         [
-            f"By `model_type` of `config.json`, with transformers {table['transformers']}, {len(types)} are trained: {listed}.",
+            f"By `model_type` of `config.json`, with transformers {table['transformers']}: {len(types)} types are trained,"
+            f" {len(table['refused'])} are refused by name, since each would be wrong without a word, or was not tried.",
             "",
-            "Of each the tests compare logits, gradients, packed rows, text with a cache and written folders with transformers' own; some",
-            "run on every layout (`deepseek_v3`, `falcon_h1`, `gemma2`, `gpt2`, `gpt_oss`, `mistral`, `qwen3_moe`), others with LoRA and an",
-            "export (`glm4`, `gpt_oss`, `mixtral`). What is left out of CI runs with `-m soak`.",
+            "| how | why | types |",
+            "|---|---|---|",
+            *(f"| {what} | {why} | {', '.join(kinds)} |" for (what, why), kinds in sorted(how.items(), key=_order)),
             "",
-            *limited,
-            f"- The head does more than multiply by its matrix, and is not fused with the loss: {capped}.",
+            "Of each that is trained the tests compare logits, gradients, packed or padded rows, text with a cache and written folders",
+            "with transformers' own; some run on every layout in CI (`deepseek_v3`, `falcon_h1`, `gemma2`, `gpt2`, `gpt_oss`, `mistral`,",
+            "`qwen3_moe`), others with LoRA and an export (`glm4`, `gpt_oss`, `mixtral`). What is left out there runs with `-m soak`.",
+            "",
+            f"- Rotary scaling by the length of a text (`dynamic`, `longrope`): {_those(types, 'rotary_by_length')}.",
+            f"- The head does more than multiply by its matrix, and is not fused with the loss: {_those(types, 'plain_head', False)}.",
             "- No type is compiled (`train.compile`).",
-            "",
-            "Refused by name, since each would be wrong without a word:",
-            "",
-            "| reason | types |",
-            "|---|---|",
-            *refused,
         ]
     )
+
+
+def _how(limits: dict[str, str]) -> tuple[str, str]:
+    """What a type can do, and why no more."""
+    missing = [LAYOUTS[key] for key in LAYOUTS if key in limits]
+    layouts = f"every layout but {' and '.join(missing)}" if missing else "every layout"
+    rest = [said[key in limits] for key, said in REST.items()]
+    return ", ".join([layouts, *rest]), "; ".join(dict.fromkeys(limits.values()))
+
+
+def _order(item: tuple[tuple[str, str], list[str]]) -> tuple[bool, bool, str]:
+    (what, why), _ = item
+    return what == "refused", bool(why), what + why
+
+
+def _those(types: dict[str, dict[str, Any]], key: str, value: bool = True) -> str:
+    return ", ".join(kind for kind, entry in types.items() if entry.get(key, False) is value)
 
 
 def page() -> str:

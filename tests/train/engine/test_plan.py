@@ -179,7 +179,7 @@ def test_a_model_without_experts_and_one_whose_experts_do_not_divide_are_refused
         faults = layout_faults(config, 8, ("cpu",), mixture_offers(resolved))
         assert [fault.key for fault in faults] == ["parallel.expert"]
         assert says in str(faults[0])
-        assert experts is None or "Set --parallel.expert to one of 1, 2." in str(faults[0])
+        assert experts is None or "Set --parallel.expert to one of 2." in str(faults[0])
 
 
 def test_a_layout_that_the_model_cannot_do_with_its_config_is_refused_with_the_reason() -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from mt_core.nn import Batch, BlockContext, Layer, SdpaAttention
+from mt_core import ExpertLayout, RouterOptions
+from mt_core.nn import Batch, BlockContext, Experts, Layer, Mixture, Router, SdpaAttention
 from mt_core.nn.loss import CHUNK_TOKENS, chunked_loss
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
@@ -41,18 +42,31 @@ def kept_by(model: Llama, batch: Batch) -> int:
     return sum(t.untyped_storage().nbytes() for at, t in seen.items() if at not in own)
 
 
+class Mixed(Llama):
+    """Llama with two of four experts a token."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__(config)
+        for index, block in enumerate(self.model.layers):
+            experts = Experts(ExpertLayout(n_experts=4, width=config.dim, hidden=config.ffn_dim))
+            block.mlp = Mixture(Router(RouterOptions(n_experts=4, top_k=2), config.dim), experts, index=index)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_activations_are_within_a_fifth_of_a_real_forwards(dtype: torch.dtype, recompute: bool) -> None:
+@pytest.mark.parametrize("kind", [Llama, Mixed])
+def test_activations_are_within_a_fifth_of_a_real_forwards(
+    kind: type[Llama], dtype: torch.dtype, recompute: bool
+) -> None:
     torch.manual_seed(0)
-    model = Llama(CONFIG).to(dtype)
+    model = kind(CONFIG).to(dtype)
     ids = torch.randint(0, 64, (ROWS, TOKENS))
     places = torch.arange(TOKENS).expand(ROWS, TOKENS)
     batch = Batch(ids, ids, places, torch.zeros_like(ids), None, ()).with_index()
     model.checkpoint_blocks = recompute
     real = kept_by(model, batch)
     with without_memory():
-        drawn = Llama(CONFIG)
+        drawn = kind(CONFIG)
     layers = layer_activations(drawn.layers(), rows=ROWS, tokens=TOKENS, dtype=dtype)
     assert layers is not None
     if recompute:  # the layer that is computed again is not there before the backward

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import UsageError
 from mt_core.kinds import Kinds
@@ -118,19 +118,11 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
     return load(Parts.of(resolved), found, notice, averaged=averaged)
 
 
-@overload
-def load_weights(folder: str | Path, /, *, objective: str | None = None) -> LoadedModel: ...
-
-
-@overload
-def load_weights(model: str | None, folder: str | Path, *, objective: str | None = None) -> LoadedModel: ...
-
-
 def load_weights(
     model: str | Path | None, folder: str | Path | None = None, *, objective: str | None = None
 ) -> LoadedModel:
-    """Pretrained weights with the tokenizer beside them, on the GPU where there is one: of ``load_weights(folder)``, whose
-    ``config.json`` names the family, or with the ``model`` before it that is the family to read them.
+    """Pretrained weights with the tokenizer beside them, on the GPU where there is one: ``load_weights(folder)``, whose ``config.json``
+    names the family, or ``load_weights(model, folder)`` with the family to read them.
 
     ``objective`` names the one whose modules the weights have, such as ``reward``. Raises ``WeightsError`` and ``ConfigError`` where
     they cannot be read.

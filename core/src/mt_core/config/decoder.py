@@ -33,6 +33,11 @@ class DecoderConfig(ModelConfig):
         """Channels of one head: ``head_dim``, or ``dim / n_heads``."""
         return self.head_dim if self.head_dim is not None else self.dim // self.n_heads
 
+    @property
+    def rotary_width(self) -> int:
+        """Channels of a head that turn: all."""
+        return self.head_width
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if faults := list(self.faults()):
@@ -56,11 +61,18 @@ class DecoderConfig(ModelConfig):
                 f"a head has {self.head_width} channels, and rotary positions turn pairs; "
                 "set head_dim to an even number, or change dim / n_heads"
             )
-        elif self.head_width == 2 and self.rope_scaling.type == "dynamic":
+        elif self.rotary_width == 2 and self.rope_scaling.type == "dynamic":
             yield (
                 "a head has 2 channels, and dynamic scaling divides by the others; "
                 "set head_dim to 4 or more, or choose another rope_scaling.type"
             )
+        for name in ("short_factor", "long_factor"):
+            count = len(getattr(self.rope_scaling, name))
+            if count and count != self.rotary_width // 2:
+                yield (
+                    f"rope_scaling.{name} has {count} ratios, and {self.rotary_width} channels of a head turn; "
+                    f"give {self.rotary_width // 2}, one for each pair"
+                )
 
 
 Sight = Literal["full", "window"]

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from mt_core.config.base import MtConfig
 
-RopeType = Literal["none", "linear", "dynamic", "yarn", "llama3"]
+RopeType = Literal["none", "linear", "dynamic", "yarn", "llama3", "longrope"]
 
 _ORIGINAL = "original_max_seq_len"
 _READS: dict[str, frozenset[str]] = {
@@ -19,6 +19,7 @@ _READS: dict[str, frozenset[str]] = {
         {"factor", _ORIGINAL, "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"}
     ),
     "llama3": frozenset({"factor", _ORIGINAL, "low_freq_factor", "high_freq_factor"}),
+    "longrope": frozenset({"factor", _ORIGINAL, "attention_factor", "short_factor", "long_factor"}),
 }
 
 
@@ -27,13 +28,14 @@ class RopeScaling(MtConfig):
 
     A parameter that the chosen type does not read is an error. Sources: linear https://arxiv.org/abs/2306.15595,
     dynamic https://arxiv.org/abs/2309.00071 (appendix B.3), yarn https://arxiv.org/abs/2309.00071, llama3
-    https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py (``apply_scaling``).
+    https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py (``apply_scaling``), longrope
+    https://arxiv.org/abs/2402.13753.
     """
 
-    type: RopeType = Field("none", description="none, linear, dynamic (NTK), yarn or llama3")
+    type: RopeType = Field("none", description="none, linear, dynamic (NTK), yarn, llama3 or longrope")
     factor: float = Field(1.0, ge=1.0, description="how many times longer than the original length (ratio)")
     original_max_seq_len: int | None = Field(
-        None, gt=0, description="length before the stretch (tokens); needed by dynamic, yarn and llama3"
+        None, gt=0, description="length before the stretch (tokens); needed by all but linear"
     )
     low_freq_factor: float = Field(
         1.0, gt=0, description="llama3: wavelengths above original_max_seq_len / this are divided by factor (ratio)"
@@ -44,11 +46,18 @@ class RopeScaling(MtConfig):
     beta_fast: float = Field(32.0, gt=0, description="yarn: dimensions that turn more often than this stay (turns)")
     beta_slow: float = Field(1.0, gt=0, description="yarn: dimensions that turn less often are stretched (turns)")
     attention_factor: float | None = Field(
-        None, gt=0, description="yarn: factor of cosines and sines; default 0.1 * ln(factor) + 1"
+        None,
+        gt=0,
+        description="yarn: factor of cosines and sines; default 0.1 * ln(factor) + 1; longrope: the same; default"
+        " sqrt(1 + ln(factor) / ln(original_max_seq_len))",
     )
     mscale: float | None = Field(None, gt=0, description="yarn: weight of ln(factor) in the numerator of that default")
     mscale_all_dim: float | None = Field(None, gt=0, description="yarn: the same in its denominator; needs mscale")
     truncate: bool = Field(True, description="yarn: round the bounds of the ramp to whole dimensions")
+    short_factor: tuple[float, ...] = Field(
+        (), description="longrope: stretch of each pair of channels in texts up to the original length (ratios)"
+    )
+    long_factor: tuple[float, ...] = Field((), description="longrope: the same in longer texts (ratios)")
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
@@ -75,6 +84,20 @@ class RopeScaling(MtConfig):
         if (self.mscale is None) != (self.mscale_all_dim is None):
             raise ValueError("mscale and mscale_all_dim are used together; set both or neither")
         return self
+
+    @model_validator(mode="after")
+    def _has_factors(self) -> Self:
+        if self.type == "longrope" and not min(self.short_factor, default=0) * min(self.long_factor, default=0) > 0:
+            raise ValueError(
+                "rope scaling 'longrope' needs short_factor and long_factor, a positive ratio for each pair of channels;"
+                " take those that were published with the weights"
+            )
+        return self
+
+    @property
+    def by_length(self) -> bool:
+        """Whether the angles hang on the length of a text."""
+        return self.type in ("dynamic", "longrope")
 
     @staticmethod
     def parameters_of(kind: str) -> frozenset[str]:

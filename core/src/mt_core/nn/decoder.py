@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Unpack
 from torch import Generator, Tensor, nn
 
 from mt_core.config.base import ModelConfig
+from mt_core.config.rope import RopeScaling
 from mt_core.nn.context import AttentionOptions, BlockContext
 from mt_core.nn.fused import RMSNorm, swiglu
 from mt_core.nn.model import TrainModel
@@ -51,6 +52,9 @@ class DecoderModel(TrainModel):
     def __init__(self, config: ModelConfig, decoder: Decoder, *, tied: bool, head: nn.Linear | None = None) -> None:
         super().__init__()
         self.config = config
+        # A cache has the angles of its longest row, and rows of one batch have different lengths.
+        scaling: RopeScaling | None = getattr(config, "rope_scaling", None)
+        self.ragged_batches = scaling is None or not scaling.by_length
         self.model = decoder
         self.lm_head = head or nn.Linear(decoder.dim, config.vocab_size, bias=False)
         if tied:
@@ -212,10 +216,6 @@ class GroupedQueryAttention(nn.Module):
         """6 per weight, and 12 per channel of a head and token seen: scores and sums, forward and backward."""
         weights = 2 * self.dim * (self.heads + self.kv_heads)
         return 6.0 * weights + 12.0 * self.heads * tokens_seen(length, self.options.get("window"))
-
-    def attention_options(self) -> AttentionOptions:
-        """Keywords of the ``AttentionFn``; a family adds what is a parameter, such as sinks."""
-        return self.options
 
 
 def tokens_seen(length: int, window: int | None) -> float:

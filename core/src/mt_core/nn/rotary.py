@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mt_core.config.rope import RopeScaling
+from mt_core.errors import UsageError
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import BlockContext
 
@@ -68,13 +69,25 @@ class Rotary:
     def _frequencies(self, context: BlockContext) -> Tensor:
         """(F,), or (B, T, F) where they depend on the length of a token's document."""
         device, length = context.positions_BT.device, None
-        if self.rope.scaling.type == "dynamic":
+        if self.rope.scaling.by_length:
             if context.cache is None and context.lengths_BT is not None:
                 return inverse_frequencies(self.rope, context.lengths_BT.unsqueeze(-1))
             length = longest(context)
+            self._check_crossing(context, length)
         if self._cached is None or self._cached[0] != (length, device):
             self._cached = (length, device), inverse_frequencies(self.rope, length).to(device)
         return self._cached[1]
+
+    def _check_crossing(self, context: BlockContext, length: int) -> None:
+        """Keys of another set of factors would be in the cache, and every token after them wrong."""
+        original = self.rope.scaling.original_max_seq_len
+        if self.rope.scaling.type != "longrope" or context.cache is None or original is None:
+            return
+        if 0 < context.cache.length <= original < length:
+            raise UsageError(
+                f"a text grew beyond {original} tokens, where longrope turns all of it otherwise than what is in the cache;"
+                f" end it there (fewer new tokens), or begin with a prompt of more than {original}"
+            )
 
 
 def longest(context: BlockContext) -> int:
@@ -116,11 +129,15 @@ def inverse_frequencies(rope: Rope, length: Length = None) -> Tensor:
 
 
 def attention_factor(scaling: RopeScaling) -> float:
-    """Factor of cosines and sines: YaRN's temperature (https://arxiv.org/abs/2309.00071, eq. 22), 1 for the others."""
-    if scaling.type != "yarn":
+    """Factor of cosines and sines: YaRN's temperature (https://arxiv.org/abs/2309.00071, eq. 22), LongRoPE's
+    (https://arxiv.org/abs/2402.13753, section 3.3), 1 for the others."""
+    if scaling.type not in ("yarn", "longrope"):
         return 1.0
     if scaling.attention_factor is not None:
         return scaling.attention_factor
+    if scaling.type == "longrope":
+        assert scaling.original_max_seq_len is not None, "RopeScaling requires it"
+        return math.sqrt(1 + math.log(scaling.factor) / math.log(scaling.original_max_seq_len))
     if scaling.mscale is not None and scaling.mscale_all_dim is not None:
         return _temperature(scaling.factor, scaling.mscale) / _temperature(scaling.factor, scaling.mscale_all_dim)
     return _temperature(scaling.factor, 1.0)
@@ -206,10 +223,27 @@ def _dimension_that_turns(rope: Rope, turns: float) -> float:
     return (rope.width * math.log(original / (turns * 2 * math.pi))) / (2 * math.log(rope.theta))
 
 
+def _longrope(rope: Rope, length: Length) -> Tensor:
+    """LongRoPE (https://arxiv.org/abs/2402.13753): a stretch of each frequency, one set up to the original length of a text, one beyond.
+
+    The length is that of a token's own document, as in ``_dynamic``.
+    """
+    original = rope.scaling.original_max_seq_len
+    assert original is not None, "RopeScaling requires it"
+    reach = length if isinstance(length, Tensor) else torch.tensor(length or 0, device="cpu")
+    powers_F = _wavelength_powers(rope, rope.theta)
+    short_F, long_F = (
+        (1.0 / (torch.tensor(factors, dtype=torch.float32, device="cpu") * powers_F)).to(reach.device)
+        for factors in (rope.scaling.short_factor, rope.scaling.long_factor)
+    )
+    return torch.where(reach > original, long_F, short_F)
+
+
 _FREQUENCIES: dict[str, Callable[[Rope, Length], Tensor]] = {
     "none": _default_frequencies,
     "linear": _linear,
     "dynamic": _dynamic,
     "yarn": _yarn,
     "llama3": _llama3,
+    "longrope": _longrope,
 }

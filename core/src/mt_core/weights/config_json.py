@@ -46,6 +46,7 @@ ROPE_TYPES: Mapping[str, str] = {
     "dynamic": "dynamic",
     "yarn": "yarn",
     "llama3": "llama3",
+    "longrope": "longrope",
 }
 """Their ``rope_type`` → ours."""
 
@@ -214,7 +215,7 @@ def _read_scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any],
         scaling["original_max_seq_len"] = longest
     elif "original_max_seq_len" in reads:
         scaling["original_max_seq_len"] = config.get(_ORIGINAL) or scaling.get("original_max_seq_len") or longest
-    if kind == "yarn":
+    if kind in ("yarn", "longrope"):
         scaling.setdefault("factor", longest / scaling["original_max_seq_len"])
     if "factor" in reads and "factor" not in scaling:
         raise WeightsError(f"{file} has rotary scaling {kind!r} without a factor; fetch the file again")
@@ -260,7 +261,8 @@ def write_rope(config: Any, *, plain_windows: bool = False) -> dict[str, Any]:
     # dynamic has no name for the original length but max_position_embeddings
     longest = {"max_position_embeddings": scaling.pop("original_max_seq_len")} if kind == "dynamic" else {}
     theirs = {name: key for key, name in _ROPE_KEYS.items()}
-    rope = {"rope_type": kind, **{theirs[name]: value for name, value in scaling.items()}}
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in scaling.items()}
+    rope = {"rope_type": kind, **{theirs[name]: value for name, value in lists.items()}}
     theta = {"rope_theta": config.rope_theta}
     by_kind = {"full_attention": {**theta, **rope}, "sliding_attention": {**theta, "rope_type": "default"}}
     return {

@@ -10,9 +10,8 @@ from functools import partial
 
 from torch import nn
 
-from mt_core import RouterOptions
+from mt_core import AdapterContext, RouterOptions
 from mt_core.nn import (
-    AdapterContext,
     Block,
     Decoder,
     DecoderModel,

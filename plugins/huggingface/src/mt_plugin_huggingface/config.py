@@ -78,7 +78,7 @@ def fault_of(content: Mapping[str, Any]) -> str | None:
     """Say why a ``config.json`` describes no model that is trained here, or ``None``."""
     if content.get("auto_map"):
         return "it has auto_map: the model is code of its own beside the weights, which is never executed; use a type of transformers"
-    if reason := why_not(content.get("model_type")):
+    if reason := why_not(content.get("model_type"), written_by=content.get("transformers_version")):
         return reason
     kind = known_types()[content["model_type"]]
     stated = content.get("architectures") or [kind.architecture]

@@ -32,6 +32,7 @@ from .experts import (
     watch_routers,
 )
 from .frame import Call, Frame, become
+from .fused import use_fused
 from .linear import use_transposed_linear
 from .rotary import use_document_lengths
 
@@ -52,6 +53,7 @@ class HuggingFaceModel(TrainModel):
         self.config = config
         model, kind = build_language_model(config), config.kind
         use_document_lengths(model)
+        use_fused(model)
         self.ragged_batches = "packing" not in limits_of(config) and not rope_types(config.config) & {*BY_LENGTH}
         self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
         outside = Outside(config, model)

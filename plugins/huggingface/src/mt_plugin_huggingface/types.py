@@ -7,6 +7,7 @@ known of a type before transformers is imported.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -84,8 +85,8 @@ def refused_types() -> Mapping[str, str]:
     return dict(_table()["refused"])
 
 
-def why_not(name: object) -> str | None:
-    """Say why a model type is not trained here; ``None`` where it is."""
+def why_not(name: object, *, written_by: object = None) -> str | None:
+    """Say why a model type is not trained here; ``None`` where it is. ``written_by`` is the version of transformers that wrote it."""
     if not isinstance(name, str):
         return f"config.json has no model_type that is a word, but {name!r}; fetch it again"
     if name in known_types():
@@ -93,7 +94,18 @@ def why_not(name: object) -> str | None:
     if name in refused_types():
         return f"the model type {name!r} is not trained here: {refused_types()[name]}"
     hint = did_you_mean(str(name), list(known_types()))
+    if _version(written_by) > _version(_table()["transformers"]):
+        hint = (
+            f"A newer transformers wrote it ({written_by}); types are known as of {_table()['transformers']}: upgrade"
+            " mt-plugin-huggingface. "
+        )
     return f"the model type {name!r} is unknown here. {hint}Trained are {', '.join(sorted(known_types()))}"
+
+
+def _version(text: object) -> tuple[int, ...]:
+    """The first two numbers of a version; none where it is no version."""
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", text) if isinstance(text, str) else None
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _table() -> dict[str, Any]:

@@ -27,8 +27,6 @@ class Llama(DecoderModel):
             RMSNorm(config.dim, eps=config.norm_eps),
         )
         super().__init__(config, decoder, tied=config.tie_embeddings)
-        # Dynamic scaling takes the length of a whole row, and rows of one batch have different ones.
-        self.ragged_batches = config.rope_scaling.type != "dynamic"
 
 
 def build_block(config: LlamaConfig, index: int, rotary: Rotary) -> Block:

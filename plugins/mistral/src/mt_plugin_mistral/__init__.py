@@ -1,1 +1,1 @@
-"""Mistral and Ministral for mt-core."""
+"""Mistral, Ministral and Mixtral for mt-core."""

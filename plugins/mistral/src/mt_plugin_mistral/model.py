@@ -1,4 +1,7 @@
-"""Mistral and Ministral (https://arxiv.org/abs/2310.06825). Names of parameters are those of the published checkpoints."""
+"""Mistral, Ministral (https://arxiv.org/abs/2310.06825) and Mixtral (https://arxiv.org/abs/2401.04088).
+
+Names of parameters are those of the published checkpoints; transformers 5 calls Mixtral's ``block_sparse_moe`` ``mlp``, as here.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,49 @@ from functools import partial
 
 from torch import nn
 
-from mt_core.nn import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, RMSNorm, Rotary
+from mt_core.nn import (
+    Block,
+    Decoder,
+    DecoderModel,
+    Experts,
+    GatedMLP,
+    GroupedQueryAttention,
+    LossFactor,
+    Mixture,
+    RMSNorm,
+    Rotary,
+    Router,
+)
 
 from .config import MistralConfig
 
 
 class Mistral(DecoderModel):
-    """Blocks of attention and gated MLP, with windows. The base class gives the rest."""
+    """Blocks of attention with windows, and gated MLP or experts. The base class gives the rest."""
 
     config: MistralConfig
 
     def __init__(self, config: MistralConfig) -> None:
+        factor = LossFactor()
         rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
         decoder = Decoder(
             nn.Embedding(config.vocab_size, config.dim),
-            [build_block(config, index, rotary) for index in range(config.n_layers)],
+            [build_block(config, index, rotary, factor) for index in range(config.n_layers)],
             RMSNorm(config.dim, eps=config.norm_eps),
         )
         super().__init__(config, decoder, tied=config.tie_embeddings)
+        self.loss_factor = factor
 
 
-def build_block(config: MistralConfig, index: int, rotary: Rotary) -> Block:
+def build_block(config: MistralConfig, index: int, rotary: Rotary, factor: LossFactor) -> Block:
     """Build one block."""
     attention = GroupedQueryAttention(config, index, rotary, window=config.window_of(index))
-    norm = partial(RMSNorm, eps=config.norm_eps)
-    return Block(attention, GatedMLP(config.dim, config.ffn_dim), dim=config.dim, norm=norm)
+    dense = config.n_experts is None
+    mlp = GatedMLP(config.dim, config.ffn_dim) if dense else build_mixture(config, index, factor)
+    return Block(attention, mlp, dim=config.dim, norm=partial(RMSNorm, eps=config.norm_eps))
+
+
+def build_mixture(config: MistralConfig, index: int, factor: LossFactor) -> Mixture:
+    """Build what a block of Mixtral has in the place of its MLP. The load is balanced by a loss, if at all."""
+    router, experts = Router(config.router(), config.dim), Experts(config.expert_layout())
+    return Mixture(router, experts, index=index, balance=config.balance, factor=factor)

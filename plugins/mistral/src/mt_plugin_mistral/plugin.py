@@ -13,7 +13,7 @@ from .variants import VARIANT_DEFAULTS, VARIANTS
 if TYPE_CHECKING:
     from mt_core.nn import TrainModel
 
-SOURCE = "https://arxiv.org/abs/2310.06825"
+SOURCE = "https://arxiv.org/abs/2310.06825, https://arxiv.org/abs/2401.04088"
 
 
 @hookimpl
@@ -27,7 +27,7 @@ def mt_model_configs() -> list[ModelFamily]:
             default_variant="tiny",
             architectures=tuple(each.name for each in ARCHITECTURES),
             formats=(HUGGINGFACE,),
-            summary="Mistral and Ministral",
+            summary="Mistral, Ministral and Mixtral",
             source=SOURCE,
         )
     ]
@@ -40,7 +40,7 @@ def mt_train_models() -> list[Component]:
             name="mistral",
             config=MistralConfig,
             build=_build,
-            summary="trainable Mistral and Ministral, every layout",
+            summary="trainable Mistral, Ministral and Mixtral, every layout",
             source=SOURCE,
             layouts=ZERO | {"sequence", "pipeline"},
         )

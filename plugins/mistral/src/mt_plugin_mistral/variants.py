@@ -27,6 +27,16 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "ffn_dim": 384,
         "window": 64,
     },
+    "tiny-moe": {
+        "vocab_size": 272,
+        "max_seq_len": 512,
+        "dim": 128,
+        "n_layers": 4,
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "ffn_dim": 192,
+        "n_experts": 4,
+    },
     "7b-v0.1": {**_7B, "vocab_size": 32_000, "window": 4096, "rope_theta": 1e4},  # Mistral-7B-v0.1
     "7b": {**_7B, "vocab_size": 32_768},  # Mistral-7B-v0.3
     "nemo-12b": {  # Mistral-Nemo-Base-2407
@@ -68,6 +78,17 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "n_heads": 96,
         "ffn_dim": 28_672,
     },
+    "8x7b": {**_7B, "vocab_size": 32_000, "n_experts": 8},  # Mixtral-8x7B-v0.1
+    "8x22b": {  # Mixtral-8x22B-v0.1
+        **_SHARED,
+        "vocab_size": 32_000,
+        "max_seq_len": 65_536,
+        "dim": 6144,
+        "n_layers": 56,
+        "n_heads": 48,
+        "ffn_dim": 16_384,
+        "n_experts": 8,
+    },
     "ministral-8b": {  # Ministral-8B-Instruct-2410
         **_SHARED,
         "vocab_size": 131_072,
@@ -83,5 +104,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 }
 """Size → config values."""
 
-VARIANT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"tiny": {"optimizer.lr": 3e-3}}
+VARIANT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "tiny": {"optimizer.lr": 3e-3},
+    "tiny-moe": {"optimizer.lr": 3e-3},
+}
 """Size → defaults of a run."""

@@ -117,7 +117,7 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
         draft.fault(
             "model.weights",
             f"{path} is in no format that {family.name} reads.",
-            f"It reads: {formats}. {_is_run(path)}".strip(),
+            f"It reads: {formats}; give the folder that has config.json or params.json beside the weights. {_is_run(path)}".strip(),
         )
         return None
     try:

@@ -1,0 +1,1 @@
+"""Phi-3 and 4 for mt-core."""

@@ -1,0 +1,37 @@
+"""Phi-3 and 4 (https://arxiv.org/abs/2404.14219, https://arxiv.org/abs/2412.08905).
+
+Names of parameters are those of the published checkpoints.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import nn
+
+from mt_core.nn import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, RMSNorm, Rotary
+
+from .config import PhiConfig
+
+
+class Phi(DecoderModel):
+    """Blocks with one matrix for queries, keys and values, and one for gate and up. The base class gives the rest."""
+
+    config: PhiConfig
+    default_targets = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+
+    def __init__(self, config: PhiConfig) -> None:
+        rotary = Rotary(config.rotary_width, theta=config.rope_theta, scaling=config.rope_scaling)
+        decoder = Decoder(
+            nn.Embedding(config.vocab_size, config.dim),
+            [build_block(config, index, rotary) for index in range(config.n_layers)],
+            RMSNorm(config.dim, eps=config.norm_eps),
+        )
+        super().__init__(config, decoder, tied=config.tie_embeddings)
+
+
+def build_block(config: PhiConfig, index: int, rotary: Rotary) -> Block:
+    """Build one block."""
+    attention = GroupedQueryAttention(config, index, rotary, fused=True, window=config.window)
+    mlp = GatedMLP(config.dim, config.ffn_dim, fused=True)
+    return Block(attention, mlp, dim=config.dim, norm=partial(RMSNorm, eps=config.norm_eps))
