@@ -114,3 +114,12 @@ def test_a_router_draws_no_noise_in_training(kind: str) -> None:
     assert model.training
     assert torch.equal(logits_of(model, rows_of(ids)), logits_of(model, rows_of(ids)))
     assert torch.equal(logits_of(model, rows_of(ids)), logits_of(model.eval(), rows_of(ids)))
+
+
+def test_operations_count_the_experts_that_a_token_chooses() -> None:
+    """More experts are more weights, and no more operations but those of the router."""
+    few, many = built("qwen3_moe"), built("qwen3_moe", num_experts=8)
+    routers = 6.0 * 3 * 4 * few.config.config["hidden_size"]
+    assert many.flops_per_token(64) - few.flops_per_token(64) == pytest.approx(routers)
+    list_experts(many)
+    assert many.flops_per_token(64) - few.flops_per_token(64) == pytest.approx(routers)

@@ -163,7 +163,8 @@ def content(kind: str, **changes: Any) -> dict[str, Any]:
     """A ``config.json``."""
     config = config_of(kind)
     written: dict[str, Any] = config._encode_special_floats(config.to_diff_dict())  # as transformers writes infinity
-    return {**written, "model_type": kind, **changes}
+    named = {config.attribute_map.get(key, key): value for key, value in changes.items()}
+    return {**written, "model_type": kind, **named}
 
 
 def model(kind: str, seed: int = 0, rope: str | None = None) -> PreTrainedModel:

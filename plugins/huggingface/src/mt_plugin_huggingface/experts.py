@@ -9,6 +9,7 @@ Shapes: N tokens, K experts of a token, X experts, D model width, F hidden width
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +198,20 @@ def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str
         ):
             found.append(name.rpartition(".")[2])
     return tuple(dict.fromkeys(found))
+
+
+def idle_weights(model: nn.Module) -> float:
+    """Return how many weights of experts a token is not multiplied by; none where routers do not say how many experts they choose."""
+    chosen = {getattr(each, "top_k", None) for each in routers_of(model).values()}
+    top_k = chosen.pop() if len(chosen) == 1 else None
+    if not isinstance(top_k, int):
+        return 0.0
+    mixtures = (each for each in model.modules() if isinstance(each, Experts | ListedExperts))
+    return sum(
+        math.prod(whole_shape(parameter)) * (1 - top_k / experts.layout.n_experts)
+        for experts in mixtures
+        for parameter in experts.parameters()
+    )
 
 
 def watch_routers(model: nn.Module, *, balance: float, factor: LossFactor) -> None:

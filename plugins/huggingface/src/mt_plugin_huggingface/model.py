@@ -25,6 +25,7 @@ from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
 from .experts import (
     TheirExperts,
     TheirListedExperts,
+    idle_weights,
     module_to_draw,
     projections_in,
     routers_of,
@@ -90,6 +91,10 @@ class HuggingFaceModel(TrainModel):
             initialise(module)
             if tensor.isnan().any():
                 tensor.copy_(outside.built_values()[name])
+
+    def flops_per_token(self, length: int) -> float:
+        """See ``TrainModel``; of experts those that a token chooses count."""
+        return super().flops_per_token(length) - 6.0 * idle_weights(self.__dict__["_outside"].model)
 
     def _module_to_draw(self, name: str, tensor: Tensor) -> nn.Module:
         """A copy of the module that has this parameter, with all others on the meta device."""
