@@ -27,6 +27,8 @@ from mt_tools import save_folder
 
 TYPES = sorted(known_types())
 TOLERANCE = 1e-5
+OF_GRADIENTS = {"qwen3_5_text": 3e-5}
+"""Type → tolerance of gradients, where a sum over the row cancels (of ``A_log``) and is added up in another order."""
 
 
 def distance(ours: Tensor, theirs: Tensor) -> float:
@@ -91,7 +93,7 @@ def test_logits_and_gradients_equal_transformers(pair: tuple[HuggingFaceModel, P
             continue
         assert parameter.grad is not None, name
         apart = float((parameter.grad - gradients[name]).norm()) / max(float(gradients[name].norm()), 1e-3 * largest)
-        assert apart < TOLERANCE, (name, apart)
+        assert apart < OF_GRADIENTS.get(ours.config.kind.name, TOLERANCE), (name, apart)
     ours.zero_grad()
     theirs.zero_grad()
 
