@@ -31,7 +31,7 @@ PART = {
 """Files of each suite that take seconds, besides the small run; the whole of it is soaked. None for families like these, whose small
 run is all that differs alone."""
 
-SUITES = {"vllm": "vllm_server"}
+SUITES = {"gpt-oss": "gpt_oss", "vllm": "vllm_server"}
 """Folders that have another name than their plugin: tests/ is where modules are looked for, and trl would take tests/vllm for vLLM."""
 
 TOOLS = ("pytest>=9,<10", "pytest-timeout>=2.4,<3", "hypothesis>=6.100,<7")

@@ -19,7 +19,7 @@ GROWN: dict[str, int] = {
     "an objective may learn from items of several documents and have terms of its own (docs/decisions/0061-items.md)": 300,
     "an objective's loss may couple the documents of a step, the same on every layout (docs/decisions/0064-coupled-steps.md)": 40,
     "ranks may divide the experts of any model's layers (docs/decisions/0074-expert-ranks.md)": 45,
-    "attention has sinks, chunks and values of another width, for every family alike (docs/decisions/0071-sinks-and-chunks.md)": 240,
+    "attention has sinks, chunks and values of another width, for every family alike (docs/decisions/0071-sinks-and-chunks.md)": 260,
     "whatever adapter a plugin brings, the model without it can be asked while it trains (docs/decisions/0065-views.md)": 40,
     "a family has mixtures of experts, fused or as projections, from blocks (docs/decisions/0073-two-forms-of-experts.md)": 900,
     "a decoder family is a page: attention, MLP, block, sizes, config.json by tables (docs/decisions/0076-decoder-blocks.md)": 640,

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "nn/blocks.py": "tests/core/nn/test_attention.py",
     "nn/compilation.py": "tests/train/engine/test_compilation.py",
     "nn/context.py": "tests/core/nn/test_attention.py",
+    "nn/exchange.py": "tests/train/engine/test_experts.py",
     "nn/flex.py": "tests/core/nn/test_attention.py",
     "nn/low_rank.py": "tests/adapters/test_lora.py",
     "nn/objective.py": "tests/core/nn/test_collation.py",

@@ -416,6 +416,12 @@ CAUGHT = [
     ),
     FaultyCase(
         MODEL,
+        "test_recomputing_blocks_changes_no_gradient",
+        "recounting",
+        r"the figure 'size' counts .* has to run its blocks by mt_core\.nn\.run_recomputed",
+    ),
+    FaultyCase(
+        MODEL,
         "test_new_weights_follow_from_seed_and_name",
         "careless",
         r"embed\.weight.* differ between two models of the same seed",

@@ -107,10 +107,15 @@ class CountingBlock(nn.Module):
         assert context.labels_BT is not None, "training has labels"
         trained_BT = context.labels_BT != NOT_TRAINED
         counts_X = torch.bincount(choice_BT[trained_BT], minlength=EXPERTS)
-        context.gather(f"experts.{self.index}", counts_X)
+        context.gather(f"experts.{self.index}", counts_X, busiest)
         context.report(self.figure, (score_BT * trained_BT).sum(), trained_BT.sum())
         context.report(f"first_expert_{self.index}", counts_X[0], trained_BT.sum())
         context.report("trained_share", trained_BT.sum(), float(trained_BT.numel()))
+
+
+def busiest(counts_X: Tensor) -> dict[str, Tensor]:
+    """Return the share of the busiest expert: of a step, not the mean of those of micro-batches."""
+    return {"busiest": counts_X.max() / counts_X.sum()}
 
 
 # --------------------------------------------------------------------------------------------------------------- files

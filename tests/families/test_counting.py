@@ -35,6 +35,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "lora": {"stage": 1, "adapter": "lora"},
     "lora, resumed": {"stage": 1, "adapter": "lora", "do": "resume"},
     **{f"bf16, zero{stage}": {"stage": stage, "dtype": "bf16", "family": SLOW} for stage in (1, 3)},
+    "bf16, offloaded": {"stage": 3, "dtype": "bf16", "offload": "parameters", "family": SLOW},
     "bf16, pipeline": {"stage": "auto", "pipeline": 2, "dtype": "bf16", "family": SLOW},
     "bf16, resumed": {"stage": 3, "dtype": "bf16", "do": "resume", "family": SLOW},
 }
@@ -85,7 +86,7 @@ def test_figures_of_blocks_are_those_of_one_process(results: dict[str, Any], lay
     """Counts to the last bit, sums of fractions to 1e-6; beside the losses, which do not hang on them."""
     assert len(results[layout]["figures"]) == 4
     for ours, theirs in zip(results[layout]["figures"], results["whole"]["figures"], strict=True):
-        for name in ("first_expert_0", "first_expert_1"):
+        for name in ("first_expert_0", "first_expert_1", "busiest"):
             assert ours[name] == theirs[name]
         assert ours["score"] == pytest.approx(theirs["score"], rel=1e-6)
     assert results[layout]["losses"] == pytest.approx(results["whole"]["losses"], rel=1e-5)
@@ -93,7 +94,9 @@ def test_figures_of_blocks_are_those_of_one_process(results: dict[str, Any], lay
 
 def test_figures_are_of_training_alone(results: dict[str, Any]) -> None:
     assert results["whole"]["eval_keys"] == ["eval_loss"]
-    assert {"score", "first_expert_0", "first_expert_1", "trained_share"} == results["pipeline"]["figures"][0].keys()
+    assert {"score", "first_expert_0", "first_expert_1", "trained_share", "busiest"} == results["pipeline"]["figures"][
+        0
+    ].keys()
 
 
 def test_balancing_changes_what_is_trained(results: dict[str, Any]) -> None:

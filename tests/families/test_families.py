@@ -20,6 +20,16 @@ from mt_train.engine.processes import Process
 from mt_train.plugins.resolve import resolve
 
 SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+LATENT: dict[str, Any] = {
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_experts": 8,
+    "n_groups": 4,
+    "expert_dim": 32,
+    "norm_eps": 1e-3,
+    "balance_rate": 1e-3,
+}
 MISTRAL: dict[str, Any] = {
     "model_type": "mistral",
     "vocab_size": 272,
@@ -38,9 +48,41 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma-3": {"name": "gemma", "variant": "3-tiny", "window": 8, "global_every": 2, **SMALL},
     "qwen-2.5": {"name": "qwen", "variant": "2.5-tiny", "window": 8, "window_from": 1, **SMALL},
     "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
+    "qwen-3, experts": {"name": "qwen", "variant": "3-tiny-moe", "expert_dim": 16, "balance": 0.01, **SMALL},
+    "mistral": {"name": "mistral", **SMALL, "window": 8, "window_pattern": ["full", "window"]},
+    "smollm-3": {"name": "smollm", "no_rope_every": 2, **SMALL},
+    # norms behind attention of a width like this one's would make rounding of it visible with the usual epsilon
+    "olmo-3": {
+        "name": "olmo",
+        "variant": "3-tiny",
+        **SMALL,
+        "window": 8,
+        "window_pattern": ["window", "full"],
+        "norm_eps": 1e-3,
+    },
+    "glm-4": {"name": "glm", **SMALL},
+    "gpt-oss": {"name": "gpt-oss", "window": 8, **SMALL, "n_experts": 4},
+    "deepseek-v3": {"name": "deepseek", **LATENT},
     "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
+OF_SHARED_BLOCKS = ("mistral", "smollm-3", "olmo-3", "glm-4")
+"""Families of blocks that the others show on every layout; a few layouts of each."""
+FEW_LAYOUTS = ("whole", "packed", "zero1", "zero3", "sequence-packed", "pipeline-packed")
+IN_FULL = [family for family in FAMILIES if family not in OF_SHARED_BLOCKS]
+
+GPT_OSS = {
+    **{key: value for key, value in MISTRAL.items() if key != "model_type"},
+    "model_type": "gpt_oss",
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "head_dim": 8,
+}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "qwen-3, experts": FAMILIES["qwen-3, experts"],
+    "gpt-oss, by transformers' own code": {"name": "huggingface", "config": GPT_OSS},
+}
+"""Models whose experts ranks divide."""
 
 PACKED = {"objective": "pretrain"}
 ALONE: dict[str, dict[str, Any]] = {
@@ -60,26 +102,57 @@ SHARED: dict[str, dict[str, Any]] = {
     "resumed-from-pipeline": {"stage": "auto", "pipeline": 2, "do": "resume", "then": {"stage": 3, "pipeline": 1}},
 }
 """The same on two."""
+DIVIDED: dict[str, Any] = {"stage": 3, "expert": 2, "do": "resume", "then": {"stage": 1, "expert": 2}}
+"""Expert ranks at two stages."""
+
+SCARCE: dict[str, Any] = {
+    "name": "qwen",
+    "variant": "3-tiny-moe",
+    **SMALL,
+    "n_experts": 8,
+    "top_k": 1,
+    "expert_dim": 8,
+}
+"""A mixture with so many experts that a micro-batch of one row leaves some of them out."""
+LORA: dict[str, Any] = {"family": SCARCE, "micro": 1, "adapter": {"name": "lora", "rank": 2}}
+NF4: dict[str, Any] = {**LORA, "quantizer": "nf4"}
+LISTED_ALONE: dict[str, dict[str, Any]] = {"lora": {"stage": 0, **LORA}, "nf4": {"stage": 0, **NF4}}
+LISTED: dict[str, dict[str, Any]] = {
+    "lora: zero2": {"stage": 2, **LORA},
+    "lora: zero3": {"stage": 3, **LORA},
+    "lora: sequence": {"stage": 1, "sequence": 2, **LORA},
+    "lora: pipeline": {"stage": "auto", "pipeline": 2, "recompute": True, **LORA},
+    "nf4: zero3": {"stage": 3, **NF4},
+}
+"""Adapter or quantizer, and layout → the case: experts are listed, each a module of its own."""
 
 Launch = Callable[..., dict[str, Any]]
 
 
+def layouts_of(family: str, layouts: dict[str, dict[str, Any]]) -> list[str]:
+    return [name for name in layouts if family in IN_FULL or name in FEW_LAYOUTS]
+
+
 def of_all_families(layouts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        f"{family}: {name}": {**case, "family": slot}
+        f"{family}: {name}": {**layouts[name], "family": slot}
         for family, slot in FAMILIES.items()
-        for name, case in layouts.items()
+        for name in layouts_of(family, layouts)
     }
 
 
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch("families/family_worker.py", 1, tmp_path_factory.mktemp("one"), of_all_families(ALONE))
+    mixtures = {f"{name}: whole": {"stage": 0, "family": slot} for name, slot in MIXTURES.items()}
+    cases = of_all_families(ALONE) | LISTED_ALONE | mixtures
+    return launch("families/family_worker.py", 1, tmp_path_factory.mktemp("one"), cases)
 
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), of_all_families(SHARED))
+    divided = {f"{name}: divided": {**DIVIDED, "family": slot} for name, slot in MIXTURES.items()}
+    cases = of_all_families(SHARED) | LISTED | divided
+    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), cases)
 
 
 def close(first: list[float], second: list[float], tolerance: float) -> bool:
@@ -88,8 +161,9 @@ def close(first: list[float], second: list[float], tolerance: float) -> bool:
     )
 
 
-@pytest.mark.parametrize("layout", SHARED)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "layout"), [(family, layout) for family in FAMILIES for layout in layouts_of(family, SHARED)]
+)
 def test_two_processes_equal_one(one: dict[str, Any], two: dict[str, Any], family: str, layout: str) -> None:
     """Losses, norms and evaluations to 1e-5 of each, and the same tokens; whatever the layout, rows and stops."""
     alone = one[f"{family}: {'packed' if 'packed' in layout else 'whole'}"]
@@ -97,6 +171,24 @@ def test_two_processes_equal_one(one: dict[str, Any], two: dict[str, Any], famil
     assert alone["tokens"] == shared["tokens"]
     for key in ("losses", "norms", "eval"):
         assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+
+
+@pytest.mark.parametrize("case", LISTED)
+def test_listed_experts_of_which_ranks_miss_some_equal_one_process(
+    one: dict[str, Any], two: dict[str, Any], case: str
+) -> None:
+    """Ranks gather the weights of all experts in the same order, whether or not they have tokens for them."""
+    alone, shared = one[case.partition(":")[0]], two[case]
+    for key in ("losses", "norms", "eval"):
+        assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+
+
+@pytest.mark.parametrize("family", MIXTURES)
+def test_ranks_that_divide_experts_equal_one_process(one: dict[str, Any], two: dict[str, Any], family: str) -> None:
+    """At ZeRO 3, and from its checkpoint on at ZeRO 1."""
+    alone, divided = one[f"{family}: whole"], two[f"{family}: divided"]
+    for key in ("losses", "norms", "eval"):
+        assert close(alone[key], divided[key], 1e-5), (key, alone[key], divided[key])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -109,18 +201,20 @@ def test_losses_fall(one: dict[str, Any], family: str) -> None:
 def test_zero_1_2_and_3_agree_bit_for_bit(two: dict[str, Any], family: str) -> None:
     """Not the code of transformers, whose norms add a third gradient to that of the residual: ZeRO 3 hooks into each norm, and so
     adds them up in another order."""
+    stages = [two[f"{family}: zero{stage}"] for stage in (1, 2, 3) if f"{family}: zero{stage}" in two]
+    assert len(stages) > 1
     for key in ("losses", "weights"):
-        assert two[f"{family}: zero1"][key] == two[f"{family}: zero2"][key] == two[f"{family}: zero3"][key], key
+        assert all(stage[key] == stages[0][key] for stage in stages), key
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", IN_FULL)
 def test_two_steps_and_two_more_equal_four_bit_for_bit(two: dict[str, Any], family: str) -> None:
     whole, parts = two[f"{family}: zero1"], two[f"{family}: resumed"]
     assert whole["losses"] == parts["losses"]
     assert whole["state"] == parts["state"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", IN_FULL)
 def test_recomputing_activations_changes_nothing(one: dict[str, Any], family: str) -> None:
     assert one[f"{family}: whole"]["losses"] == one[f"{family}: recompute"]["losses"]
 
@@ -128,7 +222,8 @@ def test_recomputing_activations_changes_nothing(one: dict[str, Any], family: st
 @pytest.mark.parametrize("family", FAMILIES)
 def test_copies_of_tied_embeddings_on_two_stages_stay_equal(two: dict[str, Any], family: str) -> None:
     """Where the family ties them; llama's tiny size does not."""
-    for hashes in two[f"{family}: pipeline"]["copies"].values():
+    layout = "pipeline" if family in IN_FULL else "pipeline-packed"
+    for hashes in two[f"{family}: {layout}"]["copies"].values():
         assert len(hashes) == 2
         assert len(set(hashes)) == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,18 @@ from mt_tools.cli.export import main as export
 from mt_tools.cli.generate import main as generate
 from mt_train.api import load_run
 from mt_train.cli.train import main as run
+from mt_train.engine.build import stored_layers
 
+IN_CI = ["glm4", "gpt_oss", "mixtral"]
+OTHERS = [
+    pytest.param(kind, marks=pytest.mark.soak)
+    for kind in ("deepseek_v3", "gpt_neox", "granite", "mistral", "qwen3_moe")
+]
 SMALL = ["--train.sequence-len", "48", "--train.micro-batch-size", "2", "--data.read-rows", "4", "--data.eval", "none"]
 STEPS = ["--train.steps", "2"]
 
 
-@pytest.fixture(scope="module", params=["glm4", "gpt_neox", "granite", "mistral"])
+@pytest.fixture(scope="module", params=IN_CI + OTHERS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / request.param
     tiny_models.model(request.param).save_pretrained(path)
@@ -76,3 +83,34 @@ def test_a_folder_talks_without_a_run(folder: Path, capsys: pytest.CaptureFixtur
     ]
     assert generate(words) == 0
     assert capsys.readouterr().out
+
+
+def test_experts_are_stored_in_four_bits_under_an_adapter_and_routers_report(tmp_path: Path) -> None:
+    folder, path = tmp_path / "mixtral", tmp_path / "run"
+    tiny_models.model("mixtral").save_pretrained(folder)
+    words = [
+        "--model.weights",
+        str(folder),
+        "--adapter",
+        "lora",
+        "--quantizer",
+        "nf4",
+        *SMALL,
+        *STEPS,
+        "--output",
+        str(path),
+    ]
+    assert run(words) == 0
+    stored = {name for name, _ in stored_layers(load_run(path).model)}
+    assert {
+        f"model.layers.2.mlp.experts.{expert}.{name}" for expert in range(4) for name in ("w1", "w2", "w3")
+    } <= stored
+    steps = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    figures = {
+        key: value
+        for step in steps
+        for key, value in {**step, **step.get("metrics", {})}.items()
+        if key.startswith("router_")
+    }
+    assert figures.keys() == {"router_busiest", "router_idlest", "router_dead", "router_entropy"}
+    assert figures["router_busiest"] >= 1 >= figures["router_idlest"]

@@ -25,7 +25,24 @@ from mt_plugin_huggingface.types import known_types
 from mt_plugin_huggingface.weights import HUGGINGFACE, exported, written
 from mt_tools import save_folder
 
-TYPES = sorted(known_types())
+IN_CI = (
+    *(
+        "apertus",
+        "bamba",
+        "bloom",
+        "cohere2",
+        "ctrl",
+        "deepseek_v3",
+        "falcon_mamba",
+        "gemma2",
+        "gpt2",
+        "gpt_neox",
+        "gpt_oss",
+    ),
+    *("granite", "lfm2", "llama4_text", "mistral", "mixtral", "mpt", "nanochat", "opt", "phi3", "phimoe", "qwen3_moe"),
+)
+TYPES = [pytest.param(kind, marks=() if kind in IN_CI else pytest.mark.soak) for kind in sorted(known_types())]
+"""All of them with ``-m "soak or not soak"``; those in CI differ most."""
 TOLERANCE = 1e-5
 OF_GRADIENTS = {"qwen3_5_text": 3e-5}
 """Type → tolerance of gradients, where a sum over the row cancels (of ``A_log``) and is added up in another order."""
@@ -185,6 +202,8 @@ def test_a_cast_leaves_buffers_as_transformers_computes_them(
     pair: tuple[HuggingFaceModel, PreTrainedModel, Path],
 ) -> None:
     ours, theirs, _ = pair
+    if ours.config.kind.name == "ctrl":
+        pytest.skip("its own forward rounds its positions to the dtype of the hidden states")
     model = HuggingFaceModel(ours.config).bfloat16()
     with torch.no_grad():
         model(rows_of(ids_of(1, 8)))

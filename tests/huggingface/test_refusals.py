@@ -157,7 +157,7 @@ def test_a_config_of_which_transformers_makes_no_model_is_one_message(folder: Pa
 
 @pytest.mark.parametrize("slot", [{"adapter": "lora"}, {"quantizer": "nf4", "adapter": "lora"}])
 def test_what_a_type_cannot_do_is_refused_on_paper(slot: dict[str, Any]) -> None:
-    raw = {"model": {"name": "huggingface", "config": tiny_models.content("qwen3_moe")}, "train": {"sequence_len": 48}}
+    raw = {"model": {"name": "huggingface", "config": tiny_models.content("jetmoe")}, "train": {"sequence_len": 48}}
     resolve(raw, PluginHost.discover())
     with pytest.raises(ConfigError, match=r"does not do this here: its experts are one tensor a layer") as caught:
         resolve({**raw, **slot}, PluginHost.discover())

@@ -90,6 +90,7 @@ EXTRA: dict[str, dict[str, Any]] = {
         "residual_multiplier": 0.5,
         "attention_multiplier": 0.2,
     },
+    "llama4_text": {"no_rope_layers": [1, 0, 1], "floor_scale": 5, "attn_scale": 0.5},
     "ministral": {"head_dim": 8},
     "mistral": {"sliding_window": 6},
     "phi3": {"sliding_window": 6},

@@ -26,6 +26,7 @@ from transformers.integrations.heterogeneity.configuration_utils import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from mt_core import UsageError
+from mt_plugin_huggingface.experts import is_gated
 from mt_plugin_huggingface.rotary import use_document_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -44,9 +45,9 @@ WITHOUT = {"max_seq_len": 2**20, "n_heads": 1}
 """Numbers that some types do not have, and what counts then: rows of any length, whose layers are divided by no heads."""
 
 TRAINED = (
-    "arcee biogpt bitnet cohere cohere2 cwm diffllama ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt-sw3 gpt2 gpt_bigcode"
+    "arcee biogpt bitnet cohere cohere2 ctrl cwm diffllama ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt-sw3 gpt2 gpt_bigcode"
     " gpt_neox granite helium hunyuan_v1_dense hyperclovax internlm3 iquestcoder jais2 llama ministral ministral3 mistral"
-    " nemotron olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2 vaultgemma"
+    " nanochat nemotron olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2 vaultgemma"
 )
 """Types to try: dense, attention through transformers' interface, no state beside keys and values."""
 
@@ -82,14 +83,11 @@ REFUSED = {
     " recurrent_gemma rwkv xlstm",
     OWN_ATTENTION: "bailing_hybrid cpmant deepseek_v4 doge inkling2_text inkling_text openai-gpt",
     "its attention is sparse, by an index over all pairs of tokens": "axk2 deepseek_v32 dots3_note dots3_note_text glm_moe_dsa hy_v4",
-    "it scales the embedded tokens in place, which a block that is computed again would do twice": "ctrl",
-    "its norm stands before its blocks and behind them": "nanochat",
     "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
     "nobody has tried it here": "blt cohere_compass_text dbrx qwen4_exp qwen4_exp_text",
     "it reads images or sound, or is one half of another model": "aria_text llama4 emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4"
-    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi"
-    " moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal"
-    " mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
+    " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody "
+    "phi4_multimodal mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
     "it is an encoder that was made to decode": "bert bert-generation big_bird camembert data2vec-text electra ernie megatron-bert"
     " rembert roberta roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet xmod reformer",
 }
@@ -133,10 +131,14 @@ def entry(kind: str) -> dict[str, Any]:
         found["rotary_by_length"] = True
     if scales_ids(model):
         found["scales_ids"] = True
+    if scales_in_place(model, blocks):
+        found["scales_in_place"] = True
+    if hasattr(config, "floor_scale"):
+        found["counts_rows"] = "floor_scale"
     for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
-    if any(name.rpartition(".")[2] == "gate_up_proj" for name, _ in model.named_parameters()) or kind == "jetmoe":
+    if has_other_experts(model):
         reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
         found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
     return found
@@ -253,6 +255,21 @@ def is_plain(model: nn.Module, head: str) -> bool:
     states = rf"hidden_states(\.to\(self\.{head}\.weight\.dtype\))?"
     call = re.compile(rf"logits = self\.{head}\({states}\)(\.contiguous\(\)|\.float\(\))?")
     return len(assigned) == 1 and call.fullmatch(ast.unparse(assigned[0])) is not None
+
+
+def scales_in_place(model: nn.Module, blocks: str) -> bool:
+    """Return whether the decoder changes the embedded tokens that it is given."""
+    embedded = torch.randn(1, 4, model.get_input_embeddings().weight.shape[1])
+    before = embedded.clone()
+    with torch.no_grad():
+        model.get_submodule(blocks.partition(".")[0])(inputs_embeds=embedded, use_cache=False)
+    return not torch.equal(embedded, before)
+
+
+def has_other_experts(model: nn.Module) -> bool:
+    """Return whether it has experts in one tensor that have no listed form."""
+    modules = [each for each in model.modules() if not isinstance(each, nn.Conv1d) and not is_gated(each)]
+    return any(each.dim() > 2 for module in modules for each in module.parameters(recurse=False))
 
 
 def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:

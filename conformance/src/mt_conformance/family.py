@@ -69,7 +69,8 @@ class FamilyConformance(LayoutConformance):
 
     def layouts(self, host: PluginHost) -> list[str]:
         own = self.train_model(host).component.layouts
-        return [*(each for each in super().layouts(host) if each in own), *sorted(own & {"expert"})]
+        divides = "expert" in own and getattr(self.config(host, Path()), "n_experts", None)
+        return [*(each for each in super().layouts(host) if each in own), *(["expert"] if divides else [])]
 
     def pipeline_layers(self, host: PluginHost, folder: Path, model: TrainModel) -> Sequence[LayerSpec]:
         """Return the layers that the plugin offers, or the model's own."""

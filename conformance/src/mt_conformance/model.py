@@ -211,16 +211,24 @@ class BaseModelConformance(FamilyConformance):
     def test_recomputing_blocks_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``train.activation_checkpointing``: a block runs a second time in the backward."""
         model = self.model(mt_host, tmp_path).train()
-        batch, found = self.batch(model, self.length(mt_host, tmp_path)), []
+        batch, found, counts = self.batch(model, self.length(mt_host, tmp_path)), [], []
         for model.checkpoint_blocks in (False, True):
             model.zero_grad()
             torch.manual_seed(0)
-            mean_loss(model, batch).backward()  # type: ignore[no-untyped-call]
+            with model.sums.collecting():
+                mean_loss(model, batch).backward()  # type: ignore[no-untyped-call]
             found.append(gradients_of(model))
+            counts.append({name: float(count) for name, (_, count) in model.sums.figures.items()})
+            counts[-1] |= {name: float(total.sum()) for name, total in model.sums.gathered.items()}
         wrong = [name for name, one in found[0].items() if difference(one, found[1][name]) > EXACT]
         assert not wrong, (
             f"with activation checkpointing the gradients of {', '.join(wrong[:3])} are others; a block must be a function of"
             " its arguments: keep nothing from one forward for the next"
+        )
+        twice = [name for name, count in counts[0].items() if abs(count - counts[1].get(name, 0.0)) > EXACT * count]
+        assert not twice, (
+            f"with activation checkpointing the figure {twice[0]!r} counts {counts[1].get(twice[0], 0.0):g}, and"
+            f" {counts[0][twice[0]]:g} without; a forward of its own has to run its blocks by mt_core.nn.run_recomputed"
         )
 
     # ----------------------------------------------------------------------------------------------------------- weights

@@ -21,6 +21,7 @@ from mt_core.config.base import ModelConfig as ModelConfig
 from mt_core.config.base import MtConfig as MtConfig
 from mt_core.config.base import Patterns as Patterns
 from mt_core.config.decoder import DecoderConfig as DecoderConfig
+from mt_core.config.decoder import WindowedDecoderConfig as WindowedDecoderConfig
 from mt_core.config.experts import ExpertLayout as ExpertLayout
 from mt_core.config.experts import RouterOptions as RouterOptions
 from mt_core.config.rope import RopeScaling as RopeScaling

@@ -50,7 +50,7 @@ class AdapterContext(Protocol):
 
     def step_sum(self, name: str) -> Tensor:
         """What blocks have gathered under this name in the step (``BlockContext.gather``), added up over all micro-batches and all
-        ranks that share the block, in fp64. Raises ``ComponentError`` where none did."""
+        ranks that share the block, in fp64: a copy. It is complete after the update. Raises ``ComponentError`` where none did."""
         ...
 
     def write(self, name: str, value: Tensor, part: Part = "weight") -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import TinyModel
@@ -12,6 +13,7 @@ from mt_core.nn import Batch, BlockContext, KVCache
 
 def build(config: Any) -> TinyModel:
     faults = {"hot": Hot, "own-forward": OwnForward, "careless": Careless, "buffered": Buffered, "idle": Idle}
+    faults |= {"recounting": Recounting}
     model = faults.get(config.fault, TinyModel)(
         TinyConfig(vocab_size=config.vocab_size, max_seq_len=config.max_seq_len)
     )
@@ -42,6 +44,26 @@ class Hot(TinyModel):
 class OwnForward(TinyModel):
     def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
         return 2 * super().forward(batch, cache)
+
+
+class Recounting(TinyModel):
+    """Recomputes its blocks as torch does, and counts them with it."""
+
+    def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
+        context = BlockContext(batch.positions, batch.document_ids, self.attention, cache, sums=self.sums)
+        hidden_BTD = self.embed(batch.input_ids)
+        for block in self.blocks:
+            hidden_BTD = (
+                checkpoint(self.tell, block, hidden_BTD, context, use_reentrant=False)
+                if self.checkpoint_blocks
+                else self.tell(block, hidden_BTD, context)
+            )
+        return self.norm(hidden_BTD)
+
+    @staticmethod
+    def tell(block: nn.Module, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
+        context.report("size", hidden_BTD.detach().sum(), hidden_BTD.numel())
+        return block(hidden_BTD, context)
 
 
 class Careless(TinyModel):

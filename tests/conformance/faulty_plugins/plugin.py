@@ -160,6 +160,7 @@ MODELS = (
         "deaf",
         "idle",
         "stateful",
+        "recounting",
         "careless",
         "buffered",
         "late",

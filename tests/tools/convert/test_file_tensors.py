@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "families"))
 
 import counting_family
 
-from mt_core import ComponentError
+from mt_core import ComponentError, WeightsError
 from mt_core.weights import Loaders, open_folder
+from mt_tools import save_folder
 from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.export import main as mt_export
 from mt_tools.cli.generate import main as mt_generate
@@ -140,6 +141,26 @@ def test_what_a_model_changes_is_in_the_checkpoint_and_in_the_exports_of_an_adap
     said = capsys.readouterr().out
     assert mt_generate(["--weights", str(folder), "--adapter", str(tmp_path / "adapter"), *words]) == 0
     assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("words", [("--as-lora",), ("--merge", "--run", "{run}:0.5")])
+def test_an_adapter_alone_does_not_stand_for_what_the_model_has_changed(
+    words: tuple[str, ...], lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    further = [word.format(run=lora) for word in words]
+    assert mt_export(["--run", str(lora), "--output", str(tmp_path / "out"), *further]) == 2
+    assert "has changed model.layers.0.balance, model.layers.0.seen" in capsys.readouterr().err
+
+
+def test_a_tensor_of_another_shape_than_the_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    loaders = open_folder(folder)
+    short = {name: (lambda load=load: load()[:3]) if name == HALVES[1] else load for name, load in loaders.items()}
+    save_folder(tmp_path / "short", short, json.loads((folder / "config.json").read_text()))
+    source = open_source(str(tmp_path / "short"), discover_plugins(()))
+    with pytest.raises(
+        WeightsError, match=r"model.layers.0.gate_up_proj.weight is \(35, 16\) and the config says \(64, 16\)"
+    ):
+        convert(source, tmp_path / "out", say=lambda text: None)
 
 
 def test_a_tensor_that_a_format_leaves_out_is_an_error_of_its_plugin(

@@ -55,6 +55,30 @@ def test_the_plan_is_printed_and_nothing_is_written(empty_folder: Path, capsys: 
     assert list(empty_folder.iterdir()) == []
 
 
+def test_ranks_that_divide_experts_hold_a_part_of_them_and_are_told_what_tokens_may_cost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of 8 experts in each of 4 blocks, three matrices of 128 × 96 each, two ranks have 4: half of 1,179,648 numbers."""
+    mixture = ("--model", "qwen", "--model.variant", "3-tiny-moe", "--model.expert-dim", "96", "--dry-run")
+    shape = ("--nproc-per-node", "4", "--parallel.zero-stage", "1", "--train.dtype", "fp32")
+    found = []
+    for size in ("1", "2"):
+        assert main([*mixture, *shape, "--json", "--parallel.expert", size]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    (whole,), (divided,) = (each["stages"] for each in found)
+    numbers = 4 * 8 * 3 * 128 * 96
+    assert whole["parameters"] == divided["parameters"]
+    assert whole["memory"]["weights"]["device"] - divided["memory"]["weights"]["device"] == 4 * numbers // 2
+    assert divided["memory"]["optimizer"]["device"] == pytest.approx(whole["memory"]["optimizer"]["device"], rel=1e-3)
+    rows = 8 * 256 * 2
+    assert (found[0]["experts"], found[1]["experts"]["here"]) == (None, 4)
+    assert (found[1]["experts"]["rows"], found[1]["experts"]["most_rows"]) == (rows, 2 * rows)
+    assert main([*mixture, *shape, "--parallel.expert", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "4 ranks × 8 rows × 1 micro-batches = 32 rows a step, ZeRO 1, fp32, experts divided among 2 ranks" in out
+    assert "4 of 8 on each rank: 4,096 rows a layer where their load is even, at worst 8,192, 4.0 MiB" in out
+
+
 def test_a_thousand_ranks_share_what_two_do(capsys: pytest.CaptureFixture[str]) -> None:
     shape = ("--parallel.zero-stage", "3", "--train.dtype", "bf16")
     two = plan_of(capsys, "--nproc-per-node", "2", *shape)

@@ -32,9 +32,9 @@ class MixtureModel(Llama):
         super().__init__(config)
         self.blind = blind
         layout = ExpertLayout(n_experts=EXPERTS, width=config.dim, hidden=config.ffn_dim, bias=True)
-        for block in self.model.layers:
+        for index, block in enumerate(self.model.layers):
             router = Router(RouterOptions(n_experts=EXPERTS, top_k=2), config.dim)
-            block.mlp = Mixture(router, Experts(layout), balance=0.05, factor=self.loss_factor)
+            block.mlp = Mixture(router, Experts(layout), index=index, balance=0.05, factor=self.loss_factor)
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Any) -> None:
         if name.endswith("gate.weight") and self.blind:
@@ -43,6 +43,14 @@ class MixtureModel(Llama):
             tensor.normal_(0.0, 0.2, generator=generator)
         else:
             super().init_tensor(name, tensor, generator)
+
+
+def put_mixture(resolved: Resolved, *, blind: bool = False) -> None:
+    """Let a run train the mixture in the place of Llama."""
+    offer = resolved.offers["train_model"]
+    layouts = offer.component.layouts | {"expert"}
+    component = replace(offer.component, build=partial(MixtureModel, blind=blind), layouts=layouts)
+    resolved.offers["train_model"] = replace(offer, component=component)
 
 
 class NotingExchange:
@@ -63,10 +71,7 @@ class Mixtures(Bench):
     noting: list[NotingExchange]
 
     def change_run(self, resolved: Resolved, case: dict[str, Any]) -> None:
-        offer = resolved.offers["train_model"]
-        build = partial(MixtureModel, blind=case.get("blind", False))
-        component = replace(offer.component, build=build, layouts=offer.component.layouts | {"expert"})
-        resolved.offers["train_model"] = replace(offer, component=component)
+        put_mixture(resolved, blind=case.get("blind", False))
 
     def session(self, *positional: Any, **named: Any) -> Session:
         session = super().session(*positional, **named)

@@ -11,7 +11,7 @@ from torch import nn
 
 from mt_core import whole_shape
 from mt_core.errors import ConfigError
-from mt_train.engine.experts import divide_experts, own_rows, split_groups
+from mt_train.engine.experts import cut_rows, divided_parameters, own_rows, split_groups
 
 Launch = Callable[..., dict[str, Any]]
 STAGES = (0, 1, 2, 3)
@@ -170,29 +170,30 @@ class Layer(nn.Module):
         self.shared = nn.Linear(6, 6)
 
 
-def test_a_layer_has_its_part_of_every_parameter_of_its_own() -> None:
-    with divide_experts(1, 3):
-        layer = Layer()
-    assert layer.weight.flatten().tolist() == [8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0]
-    assert layer.bias.tolist() == [2.0, 3.0]
-    assert whole_shape(layer.weight) == (6, 2, 2)
+def test_a_layer_has_the_same_part_of_every_parameter_of_its_own() -> None:
+    layer = Layer()
+    weight, bias = cut_rows(layer.weight, 1, 3), cut_rows(layer.bias, 1, 3)
+    assert weight.flatten().tolist() == [8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0]
+    assert bias.tolist() == [2.0, 3.0]
+    assert whole_shape(weight) == (6, 2, 2)
     assert whole_shape(layer.shared.weight) == tuple(layer.shared.weight.shape) == (6, 6)
-    assert own_rows(layer.bias, torch.arange(6.0)).tolist() == [2.0, 3.0]
-    assert Layer().weight.shape == (6, 2, 2)
+    assert own_rows(bias, torch.arange(6.0)).tolist() == [2.0, 3.0]
+    assert [tuple(each.shape) for each in divided_parameters(nn.ModuleList([layer]), 3)] == [(6, 2, 2), (6,)]
 
 
 def test_experts_that_do_not_divide_are_refused_with_the_numbers_that_do() -> None:
-    with pytest.raises(ConfigError, match=r"6 experts do not divide among 4 ranks") as caught, divide_experts(0, 4):
-        Layer()
-    assert "Set --parallel.expert to one of 1, 2" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"6 experts do not divide among 4 ranks") as caught:
+        divided_parameters(Layer(), 4)
+    assert "Set --parallel.expert to one of 2." in str(caught.value)
+    with pytest.raises(ConfigError, match="the model has no layer of experts to divide"):
+        divided_parameters(nn.Linear(6, 6), 2)
 
 
 def test_divided_parameters_have_groups_of_their_own_with_the_same_options() -> None:
-    def mark(parameter: Any) -> None:
-        parameter.group_name = "ep_size_2"
-
-    with divide_experts(0, 2, mark):
-        layer = Layer()
+    layer: Any = Layer()
+    for name in ("weight", "bias"):
+        setattr(layer, name, cut_rows(getattr(layer, name), 0, 2))
+        getattr(layer, name).group_name = "ep_size_2"
     groups = [
         {"params": [layer.weight, layer.shared.weight], "name": "decay", "weight_decay": 0.1},
         {"params": [layer.bias], "name": "no_decay", "lr": 0.5},

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from mt_core.errors import ConfigError
-from mt_core.plugins.host import PluginHost
-from mt_train.engine.plan import Plan, make_plan
-from mt_train.plugins.resolve import resolve
+from mt_core import MtConfig
+from mt_core.config.base import ANY
+from mt_core.errors import ConfigError, Fault
+from mt_core.plugins.host import Offer, PluginHost
+from mt_train.engine.plan import Plan, layout_faults, make_plan
+from mt_train.plugins.resolve import Resolved, resolve
 
 
 def plan_of(world: int, parallel: dict[str, Any], **train: Any) -> Plan:
@@ -82,6 +84,102 @@ def test_an_optimizer_of_whole_parameters_is_refused_with_one_fault(stage: int) 
     assert [fault.key for fault in caught.value.faults] == ["optimizer"]
     assert f"whole needs whole parameters, and ZeRO {stage} shows it flat pieces" in str(caught.value)
     assert "Set --parallel.zero-stage 0" in str(caught.value)
+
+
+def mixture_offers(resolved: Resolved, **changes: dict[str, Any]) -> list[Offer]:
+    """The offers of a run whose model has experts that ranks may divide; ``changes`` are those of components, by kind."""
+    changes = {"train_model": {"layouts": ANY | {"expert"}}, **changes}
+    return [
+        replace(offer, component=replace(offer.component, **changes.get(offer.kind, {})))
+        for offer in resolved.offers.values()
+    ]
+
+
+def refuse(world: int, raw: dict[str, Any], **changes: dict[str, Any]) -> list[Fault]:
+    """The faults of a mixture's run."""
+    resolved = resolve({"model": {"name": "llama"}, "train": {"micro_batch_size": 2}, **raw}, PluginHost.discover())
+    with pytest.raises(ConfigError) as caught:
+        make_plan(resolved.config, world=world, device="cpu", offers=mixture_offers(resolved, **changes))
+    return list(caught.value.faults)
+
+
+def test_ranks_that_divide_experts_have_rows_of_their_own() -> None:
+    resolved = resolve({"model": {"name": "llama"}, "parallel": {"expert": 2, "sequence": 2}}, PluginHost.discover())
+    plan = make_plan(resolved.config, world=8, device="cpu", offers=mixture_offers(resolved))
+    assert (plan.data_ranks, plan.sharing_ranks, plan.zero_stage) == (4, 8, 1)
+    assert plan.layouts == {"zero1", "sequence", "expert"}
+    assert plan.describe().endswith("ZeRO 1, fp32, experts divided among 2 ranks")
+    assert not plan.forward_alone
+
+
+@pytest.mark.parametrize(
+    ("world", "raw", "says"),
+    [
+        (
+            3,
+            {},
+            [
+                "parallel.expert: 3 ranks do not divide by 2.",
+                "Set --parallel.expert to one of 1, 3, or start 2 processes",
+            ],
+        ),
+        (1, {}, ["parallel.expert: 1 rank does not divide by 2."]),
+        (
+            4,
+            {"parallel": {"expert": 2, "pipeline": 2}},
+            ["parallel.pipeline: a pipeline does not work with expert ranks yet"],
+        ),
+        (
+            2,
+            {"parallel": {"expert": 2, "offload": "optimizer"}},
+            ["parallel.offload: optimizer does not work with expert ranks"],
+        ),
+        (
+            2,
+            {"train": {"micro_batch_size": "auto", "global_batch_size": 8}},
+            ["train.micro-batch-size: auto does not work"],
+        ),
+        (2, {"adapter": "lora"}, ["lora stands on experts that are modules of their own", "train with --adapter full"]),
+        (
+            2,
+            {"adapter": "lora", "quantizer": "nf4"},
+            ["nf4 keeps all experts on each rank", "train with --quantizer none"],
+        ),
+        (
+            2,
+            {"optimizer": "adafactor", "parallel": {"expert": 2, "zero_stage": 0}},
+            ["adafactor needs whole parameters", "adamw"],
+        ),
+        (
+            2,
+            {"optimizer": "muon", "parallel": {"expert": 2, "zero_stage": 0}},
+            ["muon needs whole gradients", "Set 1, 2 or 3"],
+        ),
+        (2, {"optimizer": "lomo", "parallel": {"expert": 2, "zero_stage": 0}}, ["lomo needs whole parameters"]),
+    ],
+)
+def test_what_does_not_go_with_expert_ranks_is_refused_with_what_does(
+    world: int, raw: dict[str, Any], says: list[str]
+) -> None:
+    said = "\n".join(map(str, refuse(world, {"parallel": {"expert": 2}, **raw})))
+    assert all(text in said for text in says), said
+
+
+def test_a_model_without_experts_and_one_whose_experts_do_not_divide_are_refused() -> None:
+    class Config(MtConfig):
+        n_experts: int | None = 6
+
+    assert "llama has no experts that ranks could divide" in str(
+        refuse(2, {"parallel": {"expert": 2}}, train_model={"layouts": ANY})[0]
+    )
+    resolved = resolve({"model": {"name": "llama"}, "parallel": {"expert": 4}}, PluginHost.discover())
+    for experts, says in ((6, "6 experts do not divide among 4 ranks"), (None, "no layer of experts to divide")):
+        model = resolved.config.model.model_copy(update={"options": Config(n_experts=experts)})
+        config = resolved.config.model_copy(update={"model": model})
+        faults = layout_faults(config, 8, ("cpu",), mixture_offers(resolved))
+        assert [fault.key for fault in faults] == ["parallel.expert"]
+        assert says in str(faults[0])
+        assert experts is None or "Set --parallel.expert to one of 2." in str(faults[0])
 
 
 def test_a_layout_that_the_model_cannot_do_with_its_config_is_refused_with_the_reason() -> None:

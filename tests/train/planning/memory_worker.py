@@ -13,6 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+
+from expert_worker import put_mixture
+
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.data import build_data, make_loader
 from mt_train.assemble.model import build_engine
@@ -112,7 +116,7 @@ def measure(engine: Engine, windows: Any, before: list[Tensor]) -> dict[str, int
 def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any], rows: str) -> dict[str, Any]:
     before = tensors()  # kept until the end, so that nothing new gets the address of something old
     pipeline = case.get("pipeline", 1)
-    raw = {
+    raw: dict[str, Any] = {
         "model": {"name": "llama", "vocab_size": 259, **SIZES[case["size"]], **case.get("model", {})},
         "dataset": {"name": "jsonl", "path": rows},
         "data": {"eval": None},
@@ -125,7 +129,11 @@ def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]
         },
         "parallel": {"zero_stage": case["stage"], "offload": case.get("offload", "none"), "pipeline": pipeline},
     }
-    parts = Parts.of(resolve(raw, host))
+    raw["parallel"]["expert"] = case.get("expert", 1)
+    resolved = resolve(raw, host)
+    if "expert" in case:
+        put_mixture(resolved)
+    parts = Parts.of(resolved)
     data = build_data(parts)
     plan = make_plan(parts.config, world=process.world, device="cpu", offers=parts.offers.values())
     engine = build_engine(parts, data.objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)

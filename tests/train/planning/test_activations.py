@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from mt_core.nn import Batch
+from mt_core import ExpertLayout, RouterOptions
+from mt_core.nn import Batch, BlockContext, Experts, Layer, Mixture, Router, SdpaAttention
 from mt_core.nn.loss import CHUNK_TOKENS, chunked_loss
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
@@ -41,24 +42,74 @@ def kept_by(model: Llama, batch: Batch) -> int:
     return sum(t.untyped_storage().nbytes() for at, t in seen.items() if at not in own)
 
 
+class Mixed(Llama):
+    """Llama with two of four experts a token."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__(config)
+        for index, block in enumerate(self.model.layers):
+            experts = Experts(ExpertLayout(n_experts=4, width=config.dim, hidden=config.ffn_dim))
+            block.mlp = Mixture(Router(RouterOptions(n_experts=4, top_k=2), config.dim), experts, index=index)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_activations_are_within_a_fifth_of_a_real_forwards(dtype: torch.dtype, recompute: bool) -> None:
+@pytest.mark.parametrize("kind", [Llama, Mixed])
+def test_activations_are_within_a_fifth_of_a_real_forwards(
+    kind: type[Llama], dtype: torch.dtype, recompute: bool
+) -> None:
     torch.manual_seed(0)
-    model = Llama(CONFIG).to(dtype)
+    model = kind(CONFIG).to(dtype)
     ids = torch.randint(0, 64, (ROWS, TOKENS))
     places = torch.arange(TOKENS).expand(ROWS, TOKENS)
     batch = Batch(ids, ids, places, torch.zeros_like(ids), None, ()).with_index()
     model.checkpoint_blocks = recompute
     real = kept_by(model, batch)
     with without_memory():
-        drawn = Llama(CONFIG)
+        drawn = kind(CONFIG)
     layers = layer_activations(drawn.layers(), rows=ROWS, tokens=TOKENS, dtype=dtype)
     assert layers is not None
     if recompute:  # the layer that is computed again is not there before the backward
         real += layers[1].kept
     found = activations(plan(), 0, layers, 0, recompute=recompute).total
     assert abs(found - real) <= 0.2 * real, (found, real)
+
+
+class Attending(nn.Module):
+    """Attention with sinks, and values of a width of their own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (
+            nn.Linear(*sizes) for sizes in ((64, 128), (64, 64), (64, 2 * width), (4 * width, 64))
+        )
+        self.sinks = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
+        q, k, v = (each(x_BTD).unflatten(2, (heads, -1)) for each, heads in ((self.q, 4), (self.k, 2), (self.v, 2)))
+        out: Tensor = self.o(context.attention(q, k, v, context, sinks_N=self.sinks).flatten(2))
+        return out
+
+
+@pytest.mark.parametrize("width", [32, 20, 48])
+def test_sinks_and_values_of_another_width_keep_what_they_do_in_a_real_forward(width: int) -> None:
+    """Padded values and results included."""
+    block = Attending(width)
+    layers = [
+        Layer("embed", nn.Embedding(9, 64)),
+        Layer("block", block),
+        Layer("norm", nn.Identity()),
+        Layer("head", nn.Identity()),
+    ]
+    counted = layer_activations(layers, rows=ROWS, tokens=TOKENS, dtype=torch.float32)
+    assert counted is not None
+    ids = torch.zeros(ROWS, TOKENS, dtype=torch.long)
+    seen: dict[int, Tensor] = {p.untyped_storage().data_ptr(): p for p in block.parameters()}
+    own = set(seen)
+    with saved_tensors_hooks(lambda x: seen.setdefault(x.untyped_storage().data_ptr(), x) is None or x, lambda x: x):
+        block(torch.randn(ROWS, TOKENS, 64, requires_grad=True), BlockContext(ids, ids, SdpaAttention()))
+    real = sum(each.untyped_storage().nbytes() for at, each in seen.items() if at not in own)
+    assert abs(counted[1].kept - real) <= 0.05 * real, (counted[1].kept, real)
 
 
 def test_a_stage_keeps_the_micro_batches_that_are_under_way() -> None:

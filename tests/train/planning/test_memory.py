@@ -28,6 +28,8 @@ CASES |= {
     "pipeline": {"size": "middle", "stage": "auto", "pipeline": 2},
     "pipeline-bf16": {"size": "middle", "stage": "auto", "pipeline": 2, "dtype": "bf16"},
     "one-micro-batch": {"size": "middle", "stage": 2, "micro": 1},
+    **{f"expert-{stage}": {"size": "middle", "stage": stage, "expert": 2} for stage in (0, 3)},
+    "expert-bf16-1": {"size": "middle", "stage": 1, "expert": 2, "dtype": "bf16"},
     "tied": {"size": "middle", "stage": 2, "model": {"tie_embeddings": True}},
 }
 

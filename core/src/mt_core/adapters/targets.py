@@ -8,7 +8,7 @@ from torch import nn
 
 from mt_core.adapters.config import TargetConfig, names
 from mt_core.errors import UsageError, did_you_mean
-from mt_core.nn import StoredLinear, TrainModel
+from mt_core.nn import Experts, StoredLinear, TrainModel
 
 
 def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
@@ -30,6 +30,7 @@ def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter"
             f" or some of {_endings(layers)}"
         )
     patterns = ("*",) if wanted == "all-linear" else tuple(wanted)
+    _refuse_fused(f"{slot}.targets", patterns, model)
     _require(f"{slot}.targets", patterns, layers)
     _require(f"{slot}.exclude", config.exclude, layers)
     kept = set(model.kept_names())
@@ -47,6 +48,19 @@ def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter"
             f"{slot}.exclude={list(config.exclude)} leaves none of the {len(layers)} projections; exclude fewer"
         )
     return found
+
+
+def _refuse_fused(key: str, patterns: Sequence[str], model: TrainModel) -> None:
+    """Raise ``UsageError`` where patterns name projections of experts that are one tensor: attention alone would be adapted."""
+    for place, module in model.named_modules():
+        if not isinstance(module, Experts):
+            continue
+        for pattern in patterns:
+            if any(names(f"{place}.0.{projection}", pattern) for projection in module.layout.projections):
+                raise UsageError(
+                    f"{key}: {pattern!r} names projections of {place}, whose experts are fused into one tensor; build the model with its"
+                    " experts listed (mt_core.nn.list_experts), as a run with an adapter does"
+                )
 
 
 def require_named(key: str, patterns: Sequence[str], targets: Sequence[str]) -> None:

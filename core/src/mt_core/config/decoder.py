@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,3 +61,28 @@ class DecoderConfig(ModelConfig):
                 "a head has 2 channels, and dynamic scaling divides by the others; "
                 "set head_dim to 4 or more, or choose another rope_scaling.type"
             )
+
+
+Sight = Literal["full", "window"]
+"""What a block sees: the text so far, or its window."""
+
+
+class WindowedDecoderConfig(DecoderConfig):
+    """A decoder whose blocks see a window, all of them or by a pattern."""
+
+    window: int | None = Field(
+        None, gt=0, description="tokens that a block with a window sees, itself included; none: all see the whole text"
+    )
+    window_pattern: tuple[Sight, ...] = Field(
+        ("window",), min_length=1, description="full or window for the first blocks, repeated over all"
+    )
+
+    def faults(self) -> Iterator[str]:
+        """A pattern needs a window."""
+        yield from super().faults()
+        if self.window is None and self.window_pattern != ("window",):
+            yield f"window_pattern={','.join(self.window_pattern)} without window; set window, or leave window_pattern out"
+
+    def window_of(self, index: int) -> int | None:
+        """The window of one block (tokens); ``None`` where it sees the whole text."""
+        return None if self.window_pattern[index % len(self.window_pattern)] == "full" else self.window

@@ -21,7 +21,7 @@ from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
-from mt_core.nn.mixture import Mixture, balance_by_bias, balance_loss
+from mt_core.nn.mixture import Mixture, balance_by_bias, balance_loss, report_choice
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
 from mt_core.nn.objective import TokenObjective, objective_modules
 from mt_core.nn.rotary import Rotary, rotate
@@ -77,6 +77,7 @@ __all__ = [
     "list_experts",
     "low_rank",
     "objective_modules",
+    "report_choice",
     "rotate",
     "run_recomputed",
     "sharing_of",

@@ -98,9 +98,8 @@ class SdpaAttention:
         if form.chunk is not None and padding_B is None:
             k_BSKH, v_BSKW, form = _keep_chunk(q_BTNH, k_BSKH, v_BSKW, form, form.chunk)
         length, seen = q_BTNH.shape[1], k_BSKH.shape[1]
-        is_whole = padding_B is None and length in (1, seen)
         is_bounded = form.softcap is not None or (form.reach is not None and form.reach < seen)
-        if is_bounded or (form.sinks_N is not None and not (is_whole and self._has_lse(q_BTNH))):
+        if is_bounded or (form.sinks_N is not None and not self._has_lse(q_BTNH)):
             if self.kernel not in ("auto", "math"):
                 raise UsageError(
                     f"attention kernel {self.kernel!r} has no window or chunk shorter than the text, no soft-cap and no"
@@ -110,17 +109,23 @@ class SdpaAttention:
         mask = None if context is None else _padding_mask(context, seen)
         if mask is None and 1 < length < seen:  # a cache that is filled in pieces: generation, no path that trains
             mask = torch.ones(length, seen, dtype=torch.bool, device=q_BTNH.device).tril(seen - length)
-        width, scale = v_BSKW.shape[3], form.scale
-        if q_BTNH.shape[3] != width and (length > 1 or form.sinks_N is not None) and self.kernel in ("auto", "flash"):
+        return self._whole(q_BTNH, k_BSKH, v_BSKW, form, mask)
+
+    def _whole(self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, mask: Tensor | None) -> Tensor:
+        """All that the mask shows, or what is causal, by a kernel."""
+        length, (width, scale) = q_BTNH.shape[1], (v_BSKW.shape[3], form.scale)
+        has_one_width = self.kernel == "flash" or form.sinks_N is not None or (self.kernel == "auto" and length > 1)
+        if q_BTNH.shape[3] != width and has_one_width:  # all kernels but those that hold all scores
             scale = q_BTNH.shape[3] ** -0.5 if scale is None else scale
             q_BTNH, k_BSKH, v_BSKW = pad_widths(q_BTNH, k_BSKH, v_BSKW)
         folds = length == 1  # heads with the same keys are queries of one head then, for which these are read once
         q_BNTH = q_BTNH.reshape(len(q_BTNH), k_BSKH.shape[2], -1, q_BTNH.shape[3]) if folds else q_BTNH.transpose(1, 2)
         k_BKSH, v_BKSW = k_BSKH.transpose(1, 2), v_BSKW.transpose(1, 2)
-        is_causal = mask is None and length == seen and length > 1
+        is_causal = mask is None and length > 1
         if form.sinks_N is not None:
             sinks = form.sinks_N.view(k_BSKH.shape[2], -1) if folds else form.sinks_N[:, None]
-            out_BNTW = attend_with_sinks(q_BNTH, k_BKSH, v_BKSW, sinks, CpuFlash(is_causal=is_causal, scale=scale))
+            kernel = CpuFlash(mask=mask, is_causal=is_causal, scale=scale)
+            out_BNTW = attend_with_sinks(q_BNTH, k_BKSH, v_BKSW, sinks, kernel)
         else:
             gqa = q_BNTH.shape[1] != k_BKSH.shape[1]
             out_BNTW = F.scaled_dot_product_attention(

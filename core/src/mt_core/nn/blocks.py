@@ -107,9 +107,9 @@ class _Blockwise(torch.autograd.Function):
         ctx.form, ctx.padding_B = form, padding_B
         out_BTNW = q_BTNH.new_empty(*q_BTNH.shape[:3], v_BSKW.shape[3])
         for block in _blocks(q_BTNH.shape[1], k_BSKH.shape[1], form.reach):
-            q_BKLH, k_BKsH, v_BKsW = _cut_block(q_BTNH, k_BSKH, v_BSKW, block)
+            q_BKLH, k_BKsH, v_BKsW = _cut_block(q_BTNH, k_BSKH, v_BSKW, sinks_N, block)
             visible = _visibility(block, q_BTNH, k_BSKH, form, padding_B)
-            weights_BKLs, _, _ = _weights(q_BKLH, k_BKsH, form, visible, sinks_N)
+            weights_BKLs, _ = _weights(q_BKLH, k_BKsH, form, visible, sinks_N)
             out_BTNW[:, block.queries] = _join_heads(weights_BKLs @ v_BKsW, q_BTNH.shape[2])
         return out_BTNW
 
@@ -120,26 +120,24 @@ class _Blockwise(torch.autograd.Function):
         heads, kv_heads = q_BTNH.shape[2], k_BSKH.shape[2]
         grad_q_BTNH = torch.empty_like(q_BTNH)
         grad_k_BKSH, grad_v_BKSW = (x.new_zeros(x.transpose(1, 2).shape, dtype=_exact(x)) for x in (k_BSKH, v_BSKW))
-        grad_sinks_KG1 = q_BTNH.new_zeros(kv_heads, heads // kv_heads, 1, dtype=_exact(q_BTNH))
+        grad_sinks_KG = q_BTNH.new_zeros(kv_heads, heads // kv_heads, dtype=_exact(q_BTNH))
         for block in _blocks(q_BTNH.shape[1], k_BSKH.shape[1], form.reach):
-            q_BKLH, k_BKsH, v_BKsW = _cut_block(q_BTNH, k_BSKH, v_BSKW, block)
+            q_BKLH, k_BKsH, v_BKsW = _cut_block(q_BTNH, k_BSKH, v_BSKW, sinks_N, block)
+            keys = block.keys.stop - block.keys.start
             grad_BKLW = _split_heads(grad_BTNW[:, block.queries], kv_heads)
             visible = _visibility(block, q_BTNH, k_BSKH, form, ctx.padding_B)
-            weights_BKLs, slope_BKLs, sinks_BKL1 = _weights(q_BKLH, k_BKsH, form, visible, sinks_N, with_slope=True)
-            grad_v_BKSW[:, :, block.keys] += weights_BKLs.mT @ grad_BKLW
-            grad_BKLs = grad_BKLW @ v_BKsW.mT
-            mean_BKL1 = (weights_BKLs * grad_BKLs).sum(
-                -1, keepdim=True
-            )  # through the softmax, where a sink adds nothing
-            if sinks_BKL1 is not None:
-                grad_sinks_KG1 -= (sinks_BKL1 * mean_BKL1).sum(0).view(kv_heads, heads // kv_heads, -1).sum(-1, True)
-            scores_BKLs = grad_BKLs.sub_(mean_BKL1).mul_(weights_BKLs).mul_(_scale(form, q_BKLH))
+            weights_BKLs, slope_BKLs = _weights(q_BKLH, k_BKsH, form, visible, sinks_N, with_slope=True)
+            grad_v_BKSW[:, :, block.keys] += (weights_BKLs.mT @ grad_BKLW)[:, :, :keys]
+            scores_BKLs = _through_softmax(weights_BKLs, grad_BKLW @ v_BKsW.mT)
+            if sinks_N is not None:
+                grad_sinks_KG += scores_BKLs[..., -1].sum(0).view(kv_heads, heads // kv_heads, -1).sum(-1)
+            scores_BKLs.mul_(_scale(form, q_BKLH))
             if slope_BKLs is not None:
                 scores_BKLs.mul_(slope_BKLs)
             grad_q_BTNH[:, block.queries] = _join_heads(scores_BKLs @ k_BKsH, heads)
-            grad_k_BKSH[:, :, block.keys] += scores_BKLs.mT @ q_BKLH
+            grad_k_BKSH[:, :, block.keys] += (scores_BKLs.mT @ q_BKLH)[:, :, :keys]
         grad_k_BSKH, grad_v_BSKW = (x.transpose(1, 2).to(k_BSKH.dtype) for x in (grad_k_BKSH, grad_v_BKSW))
-        grad_sinks_N = None if sinks_N is None else grad_sinks_KG1.flatten().to(sinks_N.dtype)
+        grad_sinks_N = None if sinks_N is None else grad_sinks_KG.flatten().to(sinks_N.dtype)
         return grad_q_BTNH, grad_k_BSKH, grad_v_BSKW, grad_sinks_N, None, None
 
 
@@ -148,9 +146,16 @@ def _exact(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _cut_block(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, block: _Block) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the slices that one block multiplies, in fp32 at least: (B, K, L, H), (B, K, s, H), (B, K, s, W)."""
+def _cut_block(
+    q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, sinks_N: Tensor | None, block: _Block
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the slices that one block multiplies, in fp32 at least: (B, K, L, H), (B, K, s, H), (B, K, s, W).
+
+    With sinks keys and values have one more at the end, of zeros: its column of the scores is the sinks'.
+    """
     k_BKsH, v_BKsW = (x[:, block.keys].transpose(1, 2).to(_exact(x)) for x in (k_BSKH, v_BSKW))
+    if sinks_N is not None:
+        k_BKsH, v_BKsW = (F.pad(x, (0, 0, 0, 1)) for x in (k_BKsH, v_BKsW))
     return _split_heads(q_BTNH[:, block.queries], k_BSKH.shape[2]), k_BKsH, v_BKsW
 
 
@@ -188,23 +193,25 @@ def _visibility(block: _Block, q_BTNH: Tensor, k_BSKH: Tensor, form: Form, paddi
 
 def _weights(
     q_BKLH: Tensor, k_BKsH: Tensor, form: Form, visible: Tensor, sinks_N: Tensor | None, *, with_slope: bool = False
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Softmax of the block's scores, the slope of the soft-cap where it is asked for, and the sinks' share (B, K, L, 1)."""
+) -> tuple[Tensor, Tensor | None]:
+    """Softmax of the block's scores, and the slope of the soft-cap where it is asked for; the last column is the sinks'."""
     scores_BKLs = (q_BKLH @ k_BKsH.mT).mul_(_scale(form, q_BKLH))
     slope_BKLs = None
     if form.softcap is not None:
         scores_BKLs.div_(form.softcap).tanh_()
         slope_BKLs = 1 - scores_BKLs.square() if with_slope else None
         scores_BKLs.mul_(form.softcap)
-    rows, kv_heads, queries, keys = scores_BKLs.shape
-    scores_BKLs.view(rows, kv_heads, -1, visible.shape[-2], keys).masked_fill_(~visible, -torch.inf)
-    if sinks_N is None:
-        return scores_BKLs.softmax(-1), slope_BKLs, None
-    sinks_KG = sinks_N.to(scores_BKLs.dtype).view(kv_heads, -1)
-    sinks_KL1 = sinks_KG.repeat_interleave(queries // sinks_KG.shape[1], 1)[:, :, None]
-    sum_BKL1 = torch.logaddexp(scores_BKLs.logsumexp(-1, keepdim=True), sinks_KL1)
-    return scores_BKLs.sub_(sum_BKL1).exp_(), slope_BKLs, (sinks_KL1 - sum_BKL1).exp()
+    scores_BKGts = scores_BKLs.view(*scores_BKLs.shape[:2], -1, visible.shape[-2], scores_BKLs.shape[3])
+    scores_BKGts[..., : visible.shape[-1]].masked_fill_(~visible, -torch.inf)
+    if sinks_N is not None:
+        scores_BKGts[..., -1] = sinks_N.view(k_BKsH.shape[1], -1, 1)
+    return scores_BKLs.softmax(-1), slope_BKLs
 
 
 def _scale(form: Form, q_BKLH: Tensor) -> float:
     return q_BKLH.shape[-1] ** -0.5 if form.scale is None else form.scale
+
+
+def _through_softmax(weights_BKLs: Tensor, grad_BKLs: Tensor) -> Tensor:
+    """The gradient of the scores from that of the weights."""
+    return weights_BKLs * (grad_BKLs - (weights_BKLs * grad_BKLs).sum(-1, keepdim=True))

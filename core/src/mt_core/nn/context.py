@@ -14,7 +14,7 @@ from torch import Tensor
 from mt_core.nn.batch import DocumentLengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
-from mt_core.nn.step import StepSums
+from mt_core.nn.step import StepFigures, StepSums
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -93,8 +93,12 @@ class BlockContext:
             self.sums.report(name, total, count)
 
     @exclude_from_compile
-    def gather(self, name: str, values: Tensor) -> None:
+    def gather(self, name: str, values: Tensor, figures: StepFigures | None = None) -> None:
         """Add ``values``, of any one shape, to what blocks sum up under this name in the step; ``TrainModel.after_step`` reads the sum
-        over micro-batches and ranks by ``context.step_sum(name)``. Counts are exact: the sum is in fp64."""
+        over micro-batches and ranks by ``context.step_sum(name)``. Counts are exact: the sum is in fp64.
+
+        ``figures`` makes scalars of this sum for the step's record, by name: what is no mean over tokens (the largest count) then does
+        not hang on micro-batches and ranks. Of a name that several blocks have, the record has the mean.
+        """
         if self.sums is not None:
-            self.sums.gather(name, values)
+            self.sums.gather(name, values, figures)

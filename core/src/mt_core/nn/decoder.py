@@ -44,7 +44,7 @@ class DecoderShape(Protocol):
 class DecoderModel(TrainModel):
     """Embed, blocks, norm, head. A family says how one block is made; the base class gives ``layers`` and ``forward``."""
 
-    default_targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    default_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     residual_outputs: tuple[str, ...] = ("o_proj.weight", "down_proj.weight")
     """Ends of the names of the matrices that add to the residual stream."""
 
@@ -120,12 +120,16 @@ class Block(nn.Module):
     def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
         names = self.names
-        mixed_BTD = self.self_attn(self._norm(names.before_attention, hidden_BTD), context)
-        hidden_BTD = hidden_BTD + self._drop(self._norm(names.behind_attention, mixed_BTD))
-        added_BTD = self.mlp(self._norm(names.before_mlp, hidden_BTD), context)
-        return hidden_BTD + self._drop(self._norm(names.behind_mlp, added_BTD))
+        mixed_BTD = self.self_attn(self._before(names.before_attention, hidden_BTD), context)
+        hidden_BTD = hidden_BTD + self._drop(self._behind(names.behind_attention, mixed_BTD))
+        added_BTD = self.mlp(self._before(names.before_mlp, hidden_BTD), context)
+        return hidden_BTD + self._drop(self._behind(names.behind_mlp, added_BTD))
 
-    def _norm(self, name: str | None, x_BTD: Tensor) -> Tensor:
+    def _before(self, name: str | None, x_BTD: Tensor) -> Tensor:
+        """The norm, or a view: gradients of several projections then reach the residual stream in one piece, as ``RMSNorm`` does it."""
+        return x_BTD.view_as(x_BTD) if name is None else getattr(self, name)(x_BTD)
+
+    def _behind(self, name: str | None, x_BTD: Tensor) -> Tensor:
         return x_BTD if name is None else getattr(self, name)(x_BTD)
 
     def _drop(self, added_BTD: Tensor) -> Tensor:
@@ -184,8 +188,12 @@ class GroupedQueryAttention(nn.Module):
             q_BTNH, k_BSKH = (rotate(each, tables, interleaved=self.interleaved) for each in (q_BTNH, k_BSKH))
         if context.cache is not None:
             k_BSKH, v_BSKH = context.cache.append(self.index, k_BSKH, v_BSKH)
-        mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, **self.options)
+        mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, **self.attention_options())
         return self.o_proj(mixed_BTNH.flatten(2))  # type: ignore[no-any-return]
+
+    def attention_options(self) -> AttentionOptions:
+        """Keywords of the ``AttentionFn``; a family adds what is a parameter, such as sinks."""
+        return self.options
 
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, N, H), keys and values (B, T, K, H), normed and not yet turned."""

@@ -45,21 +45,21 @@ class Mixture(nn.Module):
         assert not balance or factor is not None, "a balance loss needs the model's loss_factor"
         self.index, self.balance, self.factor = index, balance, factor
         self.router_name, self.shared_name = router_name, shared_name
-        self.add_module(router_name, router)
+        self._modules[router_name] = router  # add_module refuses the name of a property, and gpt-oss has "router"
         self.experts = experts
         self.add_module(shared_name, shared)
 
     @property
     def router(self) -> Router:
         """The router, by whatever name it is saved."""
-        return getattr(self, self.router_name)  # type: ignore[no-any-return]
+        return self._modules[self.router_name]  # type: ignore[return-value]
 
     def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x_ND = x_BTD.flatten(0, 1)
         choice: Choice = self.router(x_ND)
         if context.collects():
-            self._report(choice, context)
+            context.gather(self.choices, report_choice(choice, context))
         out_BTD: Tensor = self.experts(x_ND, choice).view_as(x_BTD)
         shared = getattr(self, self.shared_name)
         if shared is not None:
@@ -73,23 +73,6 @@ class Mixture(nn.Module):
         """The name under which the choices of a step are gathered: how often each expert was chosen by trained tokens, (X,)."""
         return f"experts.{self.index}"
 
-    @exclude_from_compile
-    @torch.no_grad()
-    def _report(self, choice: Choice, context: BlockContext) -> None:
-        """Figures of this layer and micro-batch, of trained tokens: load of the busiest and the idlest expert (1 is an equal share), how
-        many experts no token chose, and the perplexity of the router's probabilities as a share of all experts."""
-        n_experts, trained_N = choice.probabilities_NX.shape[-1], trained_tokens(context).flatten()
-        ones_NK = trained_N[:, None].expand_as(choice.experts_NK).flatten().float()
-        counts_X = ones_NK.new_zeros(n_experts).index_add_(0, choice.experts_NK.flatten(), ones_NK)
-        context.gather(self.choices, counts_X)
-        has_tokens = trained_N.any().float()
-        load_X = counts_X * n_experts / counts_X.sum().clamp_min(1)
-        context.report("router_busiest", load_X.max(), has_tokens)
-        context.report("router_idlest", load_X.min(), has_tokens)
-        context.report("router_dead", (counts_X == 0).sum() * has_tokens, has_tokens)
-        entropy_N = torch.special.entr(choice.probabilities_NX).sum(-1)
-        context.report("router_entropy", (entropy_N.exp() / n_experts * trained_N).sum(), trained_N.sum())
-
     def flops_per_token(self, length: int) -> float:
         """6 per weight that a token is multiplied by: the router's, those of its own experts, and of what every token gets."""
         layout, shared = self.experts.layout, getattr(self, self.shared_name)
@@ -97,6 +80,25 @@ class Mixture(nn.Module):
         return 6.0 * (
             own + (0 if shared is None else sum(math.prod(whole_shape(each)) for each in shared.parameters()))
         )
+
+
+@exclude_from_compile
+@torch.no_grad()
+def report_choice(choice: Choice, context: BlockContext) -> Tensor:
+    """Report figures of this layer and micro-batch, of trained tokens: load of the busiest and the idlest expert (1 is an equal share), how
+    many experts no token chose, and the perplexity of the router's probabilities as a share of all experts. Returns how often each
+    expert was chosen, (X,)."""
+    n_experts, trained_N = choice.probabilities_NX.shape[-1], trained_tokens(context).flatten()
+    ones_NK = trained_N[:, None].expand_as(choice.experts_NK).flatten().float()
+    counts_X = ones_NK.new_zeros(n_experts).index_add_(0, choice.experts_NK.flatten(), ones_NK)
+    has_tokens = trained_N.any().float()
+    load_X = counts_X * n_experts / counts_X.sum().clamp_min(1)
+    context.report("router_busiest", load_X.max(), has_tokens)
+    context.report("router_idlest", load_X.min(), has_tokens)
+    context.report("router_dead", (counts_X == 0).sum() * has_tokens, has_tokens)
+    entropy_N = torch.special.entr(choice.probabilities_NX).sum(-1)
+    context.report("router_entropy", (entropy_N.exp() / n_experts * trained_N).sum(), trained_N.sum())
+    return counts_X
 
 
 def balance_by_bias(context: AdapterContext, rate: float) -> None:

@@ -52,10 +52,13 @@ class _WithSinks(torch.autograd.Function):
 
 
 class CpuFlash:
-    """The kernel by which torch attends on CPUs, (B, N, T, H) and (B, K, S, H); its public function gives no log-sum-exp."""
+    """The kernel by which torch attends on CPUs, (B, N, T, H) and (B, K, S, H); its public function gives no log-sum-exp.
 
-    def __init__(self, *, is_causal: bool, scale: float | None) -> None:
-        self._options = {"dropout_p": 0.0, "is_causal": is_causal, "scale": scale}
+    ``mask`` is (B, 1, T, S), true where a query may look.
+    """
+
+    def __init__(self, *, mask: Tensor | None, is_causal: bool, scale: float | None) -> None:
+        self._mask, self._is_causal, self._scale = mask, is_causal, scale
 
     @staticmethod
     def is_installed() -> bool:
@@ -64,13 +67,22 @@ class CpuFlash:
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the output and (B, N, T)."""
-        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, **self._options)
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out, lse = kernel(q, k, v, 0.0, self._is_causal, attn_mask=self._bias(q), scale=self._scale)
         return out, lse
 
     def backward(
         self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of queries, keys and values."""
-        backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-        grads: tuple[Tensor, Tensor, Tensor] = backward(grad, q, k, v, out, lse, **self._options)
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        grads: tuple[Tensor, Tensor, Tensor] = kernel(
+            grad, q, k, v, out, lse, 0.0, self._is_causal, attn_mask=self._bias(q), scale=self._scale
+        )
         return grads
+
+    def _bias(self, q: Tensor) -> Tensor | None:
+        """Return what is added to the scores, where the public function takes truths too."""
+        if self._mask is None:
+            return None
+        return torch.zeros_like(self._mask, dtype=q.dtype).masked_fill_(~self._mask, -torch.inf)

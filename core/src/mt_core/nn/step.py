@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from torch import Tensor
 
 from mt_core.errors import ComponentError
+
+StepFigures = Callable[[Tensor], Mapping[str, Tensor]]
+"""Makes figures of what blocks have gathered in a whole step: the sum → name → a scalar."""
 
 
 class StepSums:
@@ -20,13 +23,14 @@ class StepSums:
     def __init__(self) -> None:
         self.figures: dict[str, tuple[Tensor, Tensor | float]] = {}
         self.gathered: dict[str, Tensor] = {}
+        self.figures_of: dict[str, StepFigures] = {}
         self.collects = False
         self._repeats = False
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Begin a step; what comes in between is added up."""
-        self.figures, self.gathered, self.collects = {}, {}, True
+        self.figures, self.gathered, self.figures_of, self.collects = {}, {}, {}, True
         try:
             yield
         finally:
@@ -47,8 +51,11 @@ class StepSums:
 
     def report(self, name: str, total: Tensor, count: Tensor | float) -> None:
         """See ``BlockContext``."""
-        if self._repeats or not self.collects:
-            return
+        if not self._repeats and self.collects:
+            self.add(name, total, count)
+
+    def add(self, name: str, total: Tensor, count: Tensor | float) -> None:
+        """Add to a figure, whether blocks run now or have run."""
         if total.dim() or (isinstance(count, Tensor) and count.dim()):
             shape = tuple(total.shape) or tuple(getattr(count, "shape", ()))
             raise ComponentError(
@@ -61,7 +68,7 @@ class StepSums:
             total, count = self.figures[name][0] + total, self.figures[name][1] + count
         self.figures[name] = total, count
 
-    def gather(self, name: str, values: Tensor) -> None:
+    def gather(self, name: str, values: Tensor, figures: StepFigures | None = None) -> None:
         """See ``BlockContext``."""
         if self._repeats or not self.collects:
             return
@@ -72,3 +79,5 @@ class StepSums:
                 " of its own, or all of them one shape"
             )
         self.gathered[name] = values if before is None else before + values
+        if figures is not None:
+            self.figures_of[name] = figures

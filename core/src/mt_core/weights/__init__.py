@@ -14,8 +14,11 @@ from mt_core.weights.config_json import (
     decoder_tensors,
     layer_types,
     read_config,
+    read_windows,
     refuse_values,
     write_config,
+    write_rope,
+    write_windows,
 )
 from mt_core.weights.experts import fused_experts, listed_experts
 from mt_core.weights.files import (
@@ -52,9 +55,12 @@ __all__ = [
     "open_safetensors",
     "read_config",
     "read_json",
+    "read_windows",
     "refuse_values",
     "without_tied_head",
     "write_config",
+    "write_rope",
+    "write_windows",
 ]
 
 

@@ -67,11 +67,14 @@ def _nothing(config: Any, file: Path | None = None) -> Mapping[str, Any]:
 class Architecture:
     """A class of transformers, and which config of a family is its like.
 
-    ``ours`` are the values that tell it from the family's other architectures. ``defaults`` are values for keys that a file
-    may leave out; ``None`` leaves the field at its own default, any other key of ``keys`` is required. ``fixed`` are keys
-    that change the maths, with the values that are supported; the first is for messages, and is written where ``FIXED`` does
-    not have it. What no table can say is in two functions: ``read(config, file)`` gives more of our values,
-    ``write(config)`` more of their keys; both win.
+    - ``ours``: values that tell it from the family's other architectures.
+    - ``defaults``: values for keys that a file may leave out; ``None`` leaves the field at its own default. Any other key of
+      ``keys`` is required.
+    - ``fixed``: keys that change the maths, with the values that are supported. The first is for messages, and is written
+      where ``FIXED`` does not have the key.
+    - ``plain_windows``: blocks with a window have plain positions, whatever ``rope_scaling`` says; transformers 5 then writes
+      rotary parameters by kind of block.
+    - ``read(config, file)`` and ``write(config)``: what no table can say, more of our values and of their keys. Both win.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Architecture:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: FIXED)
     rope_types: Sequence[str] = tuple(ROPE_TYPES)
+    plain_windows: bool = False
     read: Callable[[Mapping[str, Any], Path], Mapping[str, Any]] = _nothing
     write: Callable[[Any], Mapping[str, Any]] = _nothing
 
@@ -127,7 +131,7 @@ def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, 
         return {
             **found.ours,
             **_read_keys(given, found),
-            **read_rope(given, file, found.rope_types),
+            **read_rope(_rope_of_full_blocks(given, file) if found.plain_windows else given, file, found.rope_types),
             **found.read({**found.defaults, **config}, file),
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -158,7 +162,8 @@ def _read_keys(given: Mapping[str, Any], found: Architecture) -> dict[str, Any]:
     shape = {ours: given[theirs] for theirs, ours in found.keys.items() if given[theirs] is not None}
     if "norm_eps" in shape:
         shape["norm_eps"] = float(shape["norm_eps"])
-    shape.setdefault("n_kv_heads", shape["n_heads"])
+    if "num_key_value_heads" in found.keys:
+        shape.setdefault("n_kv_heads", shape["n_heads"])
     if "head_dim" in found.defaults and shape.get("head_dim") == shape["dim"] / shape["n_heads"]:
         del shape["head_dim"]  # the field's default says so
     return shape
@@ -180,6 +185,22 @@ def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> di
         )
     scaling = {_ROPE_KEYS[key]: value for key, value in given.items() if value is not None}
     return {"rope_theta": float(theta), **_read_scaling(ROPE_TYPES[kind], scaling, config, file)}
+
+
+def _rope_of_full_blocks(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The config with the rotary parameters of blocks without a window, where they are given by kind of block."""
+    by_kind = config.get("rope_parameters") or {}
+    if "full_attention" not in by_kind:
+        return dict(config)
+    full, window = by_kind["full_attention"], by_kind.get("sliding_attention") or {}
+    if window.get("rope_type", "default") != "default" or window.get("rope_theta") not in (
+        None,
+        full.get("rope_theta"),
+    ):
+        raise WeightsError(
+            f"{file} has rope_parameters {window} for sliding_attention; supported: default, and one base"
+        )
+    return {**config, "rope_parameters": full}
 
 
 def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,7 +229,7 @@ def _read_scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any],
 def write_config(config: Any, architectures: Sequence[Architecture]) -> dict[str, Any]:
     """``config.json`` as transformers reads it, releases 4 and 5. The dtype is that of the tensors, and added with them.
 
-    Special ids belong to a tokenizer and are unknown here.
+    Special ids belong to a tokenizer and are unknown here; left out, transformers would take some.
     """
     found = next(
         each for each in architectures if all(getattr(config, key) == value for key, value in each.ours.items())
@@ -221,13 +242,17 @@ def write_config(config: Any, architectures: Sequence[Architecture]) -> dict[str
         "model_type": found.model_type,
         **written,
         "hidden_act": found.fixed["hidden_act"][0],
+        **dict.fromkeys(_SPECIAL),
         **{key: known[0] for key, known in found.fixed.items() if key not in FIXED},
-        **write_rope(config),
+        **write_rope(config, plain_windows=found.plain_windows),
         **found.write(config),
     }
 
 
-def write_rope(config: Any) -> dict[str, Any]:
+_SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def write_rope(config: Any, *, plain_windows: bool = False) -> dict[str, Any]:
     """The keys of ``read_rope``, for both releases."""
     scaling = config.rope_scaling.active_parameters()
     ours = scaling.pop("type")
@@ -236,14 +261,39 @@ def write_rope(config: Any) -> dict[str, Any]:
     longest = {"max_position_embeddings": scaling.pop("original_max_seq_len")} if kind == "dynamic" else {}
     theirs = {name: key for key, name in _ROPE_KEYS.items()}
     rope = {"rope_type": kind, **{theirs[name]: value for name, value in scaling.items()}}
+    theta = {"rope_theta": config.rope_theta}
+    by_kind = {"full_attention": {**theta, **rope}, "sliding_attention": {**theta, "rope_type": "default"}}
     return {
         **longest,
-        "rope_theta": config.rope_theta,
+        **theta,
         "rope_scaling": None if kind == "default" else rope,
-        "rope_parameters": {"rope_theta": config.rope_theta, **rope},
+        "rope_parameters": by_kind if plain_windows else {**theta, **rope},
     }
+
+
+# ------------------------------------------------------------------------------------------------------------- windows
+
+_SIGHTS = {"full_attention": "full", "sliding_attention": "window"}
+"""Their type of a layer → what our block sees."""
 
 
 def layer_types(windows: Iterable[int | None]) -> list[str]:
     """``layer_types`` of blocks with these windows (tokens), ``None`` for one that sees the whole text."""
     return ["full_attention" if window is None else "sliding_attention" for window in windows]
+
+
+def read_windows(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The fields of ``WindowedDecoderConfig``: the shortest pattern that ``layer_types`` repeats."""
+    types, window = config.get("layer_types"), config.get("sliding_window")
+    if types is None or window is None:
+        return {"window": window}
+    if unknown := sorted(set(types) - set(_SIGHTS)):
+        raise WeightsError(f"{file} has layer_types {', '.join(unknown)}; this family reads {' and '.join(_SIGHTS)}")
+    lengths = (each for each in range(1, len(types) + 1) if types == (types[:each] * len(types))[: len(types)])
+    return {"window": window, "window_pattern": [_SIGHTS[name] for name in types[: next(lengths)]]}
+
+
+def write_windows(config: Any) -> dict[str, Any]:
+    """The keys of ``read_windows``."""
+    types = layer_types(config.window_of(index) for index in range(config.n_layers))
+    return {"sliding_window": config.window, "layer_types": types}

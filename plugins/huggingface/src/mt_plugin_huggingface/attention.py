@@ -154,6 +154,7 @@ def attend(
     if unknown:
         raise UsageError(f"{type(module).__name__} asks attention for {', '.join(unknown)}, which is not done here")
     q_BTNH, k_BSKH, v_BSKW = (each.transpose(1, 2) for each in (query, key, value))
+    q_BTNH = _scale_by_document(module, q_BTNH, context, k_BSKH.shape[1])
     chunk = None if rule is None else rule.chunk
     out_BTNW = context.attention(
         q_BTNH,
@@ -167,6 +168,22 @@ def attend(
         chunk=chunk,
     )
     return out_BTNW, None
+
+
+def _scale_by_document(module: Any, q_BTNH: Tensor, context: BlockContext, seen: int) -> Tensor:
+    """Llama 4 scales the queries of some blocks by their places in the row, from ``floor_scale`` tokens on: put right to the places
+    in their documents, of which it is not told, where a row holds several, is shared by ranks, or is padded in front."""
+    if not getattr(module, "attn_temperature_tuning", False) or module.use_rope:
+        return q_BTNH
+
+    def scale(places: Tensor) -> Tensor:
+        steps: Tensor = torch.floor((places.float() + 1.0) / module.floor_scale)
+        return torch.log1p(steps) * module.attn_scale + 1.0
+
+    in_row_T = torch.arange(seen - q_BTNH.shape[1], seen, device=q_BTNH.device)
+    ratio_BT = scale(context.positions_BT) / scale(in_row_T)
+    scaled_BTNH: Tensor = q_BTNH * ratio_BT[..., None, None]
+    return scaled_BTNH.to(q_BTNH.dtype)
 
 
 class CacheOfModel(Cache):  # type: ignore[misc]

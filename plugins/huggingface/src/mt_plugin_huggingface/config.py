@@ -130,7 +130,19 @@ def rope_types(content: Mapping[str, Any]) -> set[str]:
 
 def limits_of(config: HuggingFaceConfig) -> Mapping[str, str]:
     """What the type of a config cannot do."""
-    return {**config.kind.limits, "compile": "the compiler does not follow a block into the code that calls it"}
+    found = {**config.kind.limits, "compile": "the compiler does not follow a block into the code that calls it"}
+    if (reach := row_reach(config)) is not None and config.max_seq_len >= reach:
+        reason = f"from token {reach} of a row on its attention counts tokens of the row; with model.max_seq_len {reach - 1} it does not"
+        found |= {"packing": reason, "sequence": reason}
+    return found
+
+
+def row_reach(config: HuggingFaceConfig) -> int | None:
+    """Return the tokens from which on a token's place in its row counts; ``None`` where it never does."""
+    key = config.kind.counts_rows
+    if key is None or config.config.get("attn_temperature_tuning", True) is False:
+        return None
+    return int(config.config.get(key, 8192))
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

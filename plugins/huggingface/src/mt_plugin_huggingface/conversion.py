@@ -70,9 +70,15 @@ class Joined:
 
     def __init__(self, conversion: Conversion, name: str, found: Loaders, shapes: Mapping[str, torch.Size]) -> None:
         self._conversion, self._name, self._found, self._shapes = conversion, name, found, shapes
+        self._shape: torch.Size = conversion.model.get_parameter(name).shape
 
     def __call__(self) -> Tensor:
         return self._run(self._conversion.members)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the whole."""
+        return self._shape
 
     def rows(self, start: int, end: int) -> Tensor:
         """Rows of the first dimension; where they are tensors of their own in the files, no other one is read."""

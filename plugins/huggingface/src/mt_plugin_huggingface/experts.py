@@ -9,7 +9,7 @@ Shapes: N tokens, K experts of a token, X experts, D model width, F hidden width
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +21,17 @@ from transformers.utils.output_capturing import OutputRecorder
 
 from mt_core import ExpertLayout
 from mt_core.groups import whole_shape
-from mt_core.nn import Choice, Experts, ListedExperts, LossFactor, balance_loss, swiglu, with_loss
+from mt_core.nn import (
+    Choice,
+    Experts,
+    ListedExperts,
+    LossFactor,
+    StoredLinear,
+    balance_loss,
+    report_choice,
+    swiglu,
+    with_loss,
+)
 
 from .attention import current_context
 from .frame import become
@@ -37,13 +47,14 @@ def use_experts(model: PreTrainedModel) -> None:
     """Run what transformers marks as gated experts by mt_core's, and routers without noise."""
     projections = projections_of(model)
     for module in model.modules():
-        if _is_gated(module):
+        if is_gated(module):
             _become_experts(module, projections)
         elif any("jitter" in name for name in vars(module)):
             become(module, _Still)
 
 
-def _is_gated(module: nn.Module) -> bool:
+def is_gated(module: nn.Module) -> bool:
+    """Return whether these are experts that run here: a gate, an up and a down projection, and no norm behind."""
     marks = {name: getattr(module, name, None) for name in _MARKS}
     return marks["has_gate"] is True and marks["has_post_expert_norm"] is False
 
@@ -60,9 +71,10 @@ def _become_experts(module: Any, projections: tuple[str, str, str]) -> None:
         bias=module.has_bias,
         projections=projections,
     )
-    activation = activation_of(module)
-    become(module, TheirExperts)
-    module.layout, module.activation = layout, activation
+    theirs = copy.copy(module)
+    theirs.__dict__["_parameters"] = {}  # a listed form outlives the fused tensors
+    become(module, TheirExperts, theirs=theirs)
+    module.layout, module.activation = layout, activation_of(theirs)
     if not layout.bias:
         module.gate_up_proj_bias = module.down_proj_bias = None
 
@@ -83,9 +95,7 @@ def activation_of(experts: Any) -> Callable[[Tensor, Tensor], Tensor]:
     """(gate, up) -> hidden values, all (S, F), as the module computes them."""
     if type(experts)._apply_gate is _default_apply_gate:
         return swiglu if isinstance(experts.act_fn, nn.SiLU) or _is_silu(experts.act_fn) else _Gated(experts.act_fn)
-    own = copy.copy(experts)
-    own.__dict__["_parameters"] = {}  # a listed form outlives the fused tensors
-    return _OwnGate(own)
+    return _OwnGate(experts)
 
 
 def _is_silu(function: Any) -> bool:
@@ -125,7 +135,9 @@ class TheirExperts(Experts):
 
     def listed(self) -> ListedExperts:
         """See ``Experts``."""
-        return TheirListedExperts(self.layout, self.activation)
+        listed = TheirListedExperts(self.layout, self.activation)
+        listed.__dict__["_theirs"] = self.__dict__["_theirs"]
+        return listed
 
 
 class TheirListedExperts(ListedExperts):
@@ -134,6 +146,23 @@ class TheirListedExperts(ListedExperts):
     def forward(self, x_ND: Tensor, experts_NK: Tensor, weights_NK: Tensor) -> Tensor:  # type: ignore[override]
         """(N, D), (N, K), (N, K) -> (N, D)."""
         return super().forward(x_ND, Choice(experts_NK, weights_NK, weights_NK))
+
+
+def module_to_draw(experts: nn.Module, name: str, tensor: Tensor) -> nn.Module:
+    """The type's own module of experts with one value, that of this name in the listed form, to be drawn by transformers' rule."""
+    layout: ExpertLayout = experts.layout  # type: ignore[assignment]
+    _, projection, kind = name.split(".")
+    fused = "down_proj" if projection == layout.projections[2] else "gate_up_proj"
+    own = f"{fused}_bias" if kind == "bias" else fused
+    value = tensor.mT if layout.transposed and kind == "weight" else tensor
+    shapes = layout.fused_shapes()
+    module = copy.copy(experts.__dict__["_theirs"])
+    module.__dict__["_parameters"] = {
+        key: nn.Parameter(value[None] if key == own else torch.empty(shape, device="meta"), requires_grad=False)
+        for key, shape in shapes.items()
+    }
+    out: nn.Module = module
+    return out
 
 
 class _Still:
@@ -155,6 +184,22 @@ def routers_of(model: nn.Module) -> dict[str, nn.Module]:
     return {name: each for name, each in model.named_modules() if isinstance(each, recorders.target_class)}
 
 
+def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str, ...]:
+    """Last names of the linear layers of blocks, those of experts among them, and not those that are or belong to routers."""
+    beside = {id(part) for router in routers for part in router.modules()}
+    found: list[str] = []
+    for name, module in blocks.named_modules():
+        if isinstance(module, Experts):
+            found += module.layout.projections
+        elif (
+            isinstance(module, nn.Linear | StoredLinear)
+            and id(module) not in beside
+            and "router" not in name.split(".")
+        ):
+            found.append(name.rpartition(".")[2])
+    return tuple(dict.fromkeys(found))
+
+
 def watch_routers(model: nn.Module, *, balance: float, factor: LossFactor) -> None:
     """Report what routers choose, and balance it by ``balance_loss`` with this coefficient."""
     for router in routers_of(model).values():
@@ -167,7 +212,9 @@ class _Router:
     def forward(self, *args: Any, **named: Any) -> Any:
         logits_NX, weights_NK, experts_NK = super().forward(*args, **named)  # type: ignore[misc]
         context, balance = current_context(), self.__dict__["_balance"]
+        choice = Choice(experts_NK, weights_NK, logits_NX.float().softmax(-1))
+        if context.collects():
+            report_choice(choice, context)
         if balance and torch.is_grad_enabled():
-            choice = Choice(experts_NK, weights_NK, logits_NX.float().softmax(-1))
             weights_NK = with_loss(weights_NK, balance * balance_loss(choice, context), self.__dict__["_factor"])
         return logits_NX, weights_NK, experts_NK

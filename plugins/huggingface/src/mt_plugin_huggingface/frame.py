@@ -57,6 +57,22 @@ class StandIn(nn.Module):
         return (hidden_states, *[None] * (tuple_size - 1)) if tuple_size else hidden_states
 
 
+class Behind(nn.Module):
+    """Stands for the norm behind the blocks, and returns its input; before the blocks it is that norm, which some models have there too."""
+
+    def __init__(self, real: nn.Module, calls: list[Call], n_blocks: int) -> None:
+        super().__init__()
+        self.__dict__ |= {"real": real, "calls": calls, "n_blocks": n_blocks}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["real"], name)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        is_behind = len(self.__dict__["calls"]) == self.__dict__["n_blocks"]
+        out: Tensor = hidden_states if is_behind else self.__dict__["real"](hidden_states)
+        return out
+
+
 class Plain(nn.Module):
     """A module that is a layer of its own, by its own class: without the ``forward`` and the hooks of the layer.
 
@@ -88,7 +104,7 @@ class Frame:
         assert isinstance(blocks, nn.ModuleList), f"{kind.name}: {kind.blocks} is no list of blocks"
         instead: dict[str, nn.Module] = {
             kind.blocks: nn.ModuleList(StandIn(block, self._calls, kind.tuple_size) for block in blocks),
-            kind.norm: StandIn(model.get_submodule(kind.norm)),
+            kind.norm: Behind(model.get_submodule(kind.norm), self._calls, len(blocks)),
         }
         if kind.positions is not None:
             instead[kind.positions] = Plain(model.get_submodule(kind.positions))
@@ -115,7 +131,7 @@ class Frame:
         if self._kind.scales_ids:
             named["input_ids"] = torch.zeros_like(context.positions_BT)
         else:
-            named["inputs_embeds"] = hidden_BTD
+            named["inputs_embeds"] = hidden_BTD.clone() if self._kind.scales_in_place else hidden_BTD
         with self._embedded.giving(hidden_BTD), inside(context):
             self._outside(**named)
         calls = list(self._calls)

@@ -16,12 +16,20 @@ from typing import Any, Self, cast
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core.nn import BlockContext, Layer, StoredLinear, TrainModel
+from mt_core.groups import whole_shape
+from mt_core.nn import BlockContext, Layer, TrainModel
 
 from .attention import Rule, inside
 from .build import build_language_model, built_values, mask_rules, true_buffers
-from .config import BY_LENGTH, HuggingFaceConfig, rope_types
-from .experts import watch_routers
+from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
+from .experts import (
+    TheirExperts,
+    TheirListedExperts,
+    module_to_draw,
+    projections_in,
+    routers_of,
+    watch_routers,
+)
 from .frame import Call, Frame, become
 from .fused import use_fused
 from .linear import use_transposed_linear
@@ -45,7 +53,7 @@ class HuggingFaceModel(TrainModel):
         model, kind = build_language_model(config), config.kind
         use_document_lengths(model)
         use_fused(model)
-        self.ragged_batches = kind.knows_documents and not rope_types(config.config) & {*BY_LENGTH}
+        self.ragged_batches = "packing" not in limits_of(config) and not rope_types(config.config) & {*BY_LENGTH}
         self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside
@@ -55,14 +63,12 @@ class HuggingFaceModel(TrainModel):
             become(self.get_submodule(kind.positions), _Positions, outside=outside)
         if not kind.plain_head:
             become(self.get_submodule(kind.head), _Head, outside=outside)
-        blocks = self.get_submodule(kind.blocks)
-        use_transposed_linear(blocks)
-        linear = [name for name, each in blocks.named_modules() if isinstance(each, nn.Linear | StoredLinear)]
+        use_transposed_linear(self.get_submodule(kind.blocks))
         watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
-        self.default_targets = tuple(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+        self.default_targets = projections_in(self.get_submodule(kind.blocks), routers_of(model).values())
 
     def layers(self) -> Sequence[Layer]:
         """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions."""
@@ -75,10 +81,7 @@ class HuggingFaceModel(TrainModel):
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """As transformers begins this parameter, drawn from ``generator`` alone."""
         outside: Outside = self.__dict__["_outside"]
-        path, _, own = name.rpartition(".")
-        module = copy.copy(self.get_submodule(path))
-        others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
-        module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
+        module = self._module_to_draw(name, tensor)
         seed = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
@@ -87,6 +90,18 @@ class HuggingFaceModel(TrainModel):
             initialise(module)
             if tensor.isnan().any():
                 tensor.copy_(outside.built_values()[name])
+
+    def _module_to_draw(self, name: str, tensor: Tensor) -> nn.Module:
+        """A copy of the module that has this parameter, with all others on the meta device."""
+        for place, experts in self.named_modules():
+            inside, own = f"{place}.", name.removeprefix(f"{place}.")
+            if isinstance(experts, TheirExperts | TheirListedExperts) and name.startswith(inside) and "." in own:
+                return module_to_draw(experts, own, tensor)
+        path, _, own = name.rpartition(".")
+        module = copy.copy(self.get_submodule(path))
+        others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
+        module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
+        return module
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.__dict__["_outside"].forget_buffers()  # a cast has rounded them
@@ -189,4 +204,5 @@ class _Head:
 
 
 def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+    whole = torch.empty(whole_shape(parameter), dtype=parameter.dtype, device="meta")  # ZeRO 3 shows a part
+    return nn.Parameter(whole, requires_grad=False)

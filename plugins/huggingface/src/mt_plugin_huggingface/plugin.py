@@ -42,7 +42,7 @@ def mt_train_models() -> list[Component]:
             build=_build,
             summary="trainable models of transformers, every ZeRO stage, sequence parallel and pipeline",
             source=_SOURCE,
-            layouts=ZERO | {"sequence", "pipeline"},
+            layouts=ZERO | {"sequence", "pipeline", "expert"},
         )
     ]
 

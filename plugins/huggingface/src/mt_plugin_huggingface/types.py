@@ -26,7 +26,9 @@ class ModelType:
     hidden states and nothing else. ``own_attention`` says that attention is the type's own, with a mask of its own; ``tuple_size`` is
     the length of the tuple that a block returns, 0 where that is hidden states alone. ``scales_ids`` says that the model does something
     to embedded tokens only where it is given their ids, ``by_token`` that its blocks go on from a state with one token at a time.
-    ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``limits`` are what the family declares
+    ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``scales_in_place`` says that the model changes
+    the embedded tokens that it is given. ``counts_rows`` is the key of ``config.json`` for the tokens from which on a token's place in its
+    row counts, whatever its position. ``limits`` are what the family declares
     (``mt_core.Component.limits``).
     """
 
@@ -45,6 +47,8 @@ class ModelType:
     scales_ids: bool = False
     by_token: bool = False
     rotary_by_length: bool = False
+    scales_in_place: bool = False
+    counts_rows: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import WeightsError, WeightsFormat
-from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, without_tied_head
+from mt_core.weights import (
+    CONFIG,
+    Loaders,
+    check_folder,
+    fused_experts,
+    is_folder,
+    open_folder,
+    read_json,
+    without_tied_head,
+)
 
 from .config import HuggingFaceConfig, fault_of
 from .environment import forbid_fetched_kernels
@@ -65,13 +74,20 @@ def tensors(path: Path, config: HuggingFaceConfig) -> Loaders:
     return loaders
 
 
-def written(config: HuggingFaceConfig, loaders: Loaders) -> Loaders:
+def written(config: HuggingFaceConfig, loaders: Mapping[str, Callable[[], Tensor]]) -> Loaders:
     """The tensors of the model as published files have them: experts one by one, under the names of the type."""
     model = _on_meta(config)
+    import torch
+
+    from mt_core.nn import expert_layouts
+
+    from .build import build_language_model
     from .conversion import Conversions
 
     saved = model.state_dict()
-    shaped = {name: load if saved[name].shape else partial(_reshaped, load, ()) for name, load in loaders.items()}
+    with torch.device("meta"):
+        fused = fused_experts(loaders, expert_layouts(build_language_model(config)))
+    shaped = {name: load if saved[name].shape else partial(_reshaped, load, ()) for name, load in fused.items()}
     return Conversions(model).written(shaped)
 
 
@@ -95,4 +111,6 @@ def exported(config: HuggingFaceConfig) -> Mapping[str, Any]:
     return {key: value for key, value in config.content().items() if key not in ("dtype", "transformers_version")}
 
 
-HUGGINGFACE = WeightsFormat(name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=exported)
+HUGGINGFACE = WeightsFormat(
+    name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=exported, written=written
+)

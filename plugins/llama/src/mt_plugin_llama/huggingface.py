@@ -23,8 +23,6 @@ LLAMA = Architecture(
         "attention_bias": False,
         "mlp_bias": False,
     },
-    # left out, transformers would take 1 and 2
-    write=lambda config: {"bos_token_id": None, "eos_token_id": None},
 )
 
 HUGGINGFACE = decoder_format(LLAMA)

@@ -19,7 +19,7 @@ from mt_core.adapters.peft import PREFIX
 from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
-from mt_tools.convert.adapter_merge import TOLERANCE, refuse_unmergeable
+from mt_tools.convert.adapter_merge import TOLERANCE, refuse_changed, refuse_unmergeable
 from mt_tools.convert.adapter_readers import base_keys, say_merged, say_vllm
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import split_objective
@@ -60,7 +60,9 @@ def export_as_lora(
         )
     rows, text = sample_rows(source, say)
     before = logits(model, rows)
-    found = _change(model, load_base(source.parts, source.checkpoint, say), rank)
+    base = load_base(source.parts, source.checkpoint, say)
+    refuse_changed(source, base, {name: model.get_parameter(name) for name in base.kept_names()})
+    found = _change(model, base, rank)
     with stage_folder(out) as stage:
         write_tensors(stage / TENSORS[0], _name_tensors(found))
         if source.parts.objective_component.head == "language":

@@ -6,7 +6,7 @@ What is compared is what was written: the folder is read back before it gets its
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -114,7 +114,22 @@ def _adapter_of(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders
         raise UsageError(f"{source.path} has also trained {list(enabled)}; only adapters can be added up")
     adapter = source.parts.adapter()
     adapter.plan = read_manifest(source.checkpoint).get("adapter", {})
-    return adapter, lambda model: {name: found[name] for name in adapter.saved_state(model) if name in found}
+
+    def values(model: TrainModel) -> Loaders:
+        refuse_changed(source, model, {name: found[name]() for name in model.kept_names() if name in found})
+        return {name: found[name] for name in adapter.saved_state(model) if name in found}
+
+    return adapter, values
+
+
+def refuse_changed(source: Source, base: TrainModel, kept: Mapping[str, Tensor]) -> None:
+    """Raises ``UsageError`` where a model has changed what it keeps since it was its base: an adapter alone does not say so."""
+    own = dict(base.named_parameters())
+    if changed := [name for name, value in kept.items() if not torch.equal(own[name].cpu(), value.cpu())]:
+        raise UsageError(
+            f"the model of {source.path} has changed {', '.join(changed[:4])} itself while its adapter was trained, which an adapter has no"
+            f" place for; mt-export --run {source.path} --merge writes the whole model"
+        )
 
 
 def _check_same_base(sources: Sequence[Source]) -> None:

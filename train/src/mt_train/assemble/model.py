@@ -47,20 +47,20 @@ def build_engine(
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
     config = parts.config
     settings = deepspeed_config(plan, config.parallel.deepspeed)
-    make: Callable[[], TrainModel] = parts.model
     quantizer = parts.quantizer()
     experts = ExpertRanks(plan.expert, process) if plan.expert > 1 else None
-    if experts is not None:
-        make = experts.divided(make)
     if quantizer is None:
-        refuse_beyond_memory(parts.model if plan.zero_stage == 3 else make, plan=plan, process=process)
+        make = parts.model if experts is None or plan.zero_stage == 3 else experts.divided(parts.model)
+        refuse_beyond_memory(make, plan=plan, process=process)
     stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process) if plan.pipeline > 1 else None
     if stage is not None:
         model = stage.model
     elif quantizer is not None:
         model = build_quantized(parts.model, quantizer, process.device)
     else:
-        model = build_model(make, plan=plan, settings=settings, deepspeed=deepspeed, process=process)
+        model = build_model(
+            parts.model, plan=plan, settings=settings, deepspeed=deepspeed, process=process, experts=experts
+        )
     if experts is not None:
         experts.connect(model)
     names = weight_names(model)

@@ -17,6 +17,7 @@ from mt_core.nn import Batch
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.data import RunData
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.reach import adapter_reach, describe_adapter, quantizer_warnings
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import DataConfig
 from mt_train.data.row_statistics import RowStatistics
@@ -35,6 +36,7 @@ def describe_run(about: Mapping[str, Any], data: RunData) -> str:
     lines = [
         ("model", about["model"]),
         *(("parameters", _parameters(part)) for part in about["parameters"]),
+        *([("adapter", describe_adapter(about["adapter"]))] if about["adapter"] else []),
         *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
         ("training", data.train.report.describe()),
         ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
@@ -76,18 +78,20 @@ def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
 def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> dict[str, Any]:
     """Model, parameters, data, layout, device, attention: the content of ``about.json``."""
     config = parts.config
+    quantized = [] if parts.quantizer() is None else quantizer_warnings(config.quantizer.name, engine.module.model)
     return {
         "schema": 1,
         "core": __version__,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "model": model_title(parts),
         "parameters": parameter_counts(engine),
+        "adapter": adapter_reach(config.adapter.name, engine.module.model),
         "groups": [asdict(group) for group in engine.groups],
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
-        "warnings": warnings(config, data, engine.plan),
+        "warnings": [*warnings(config, data, engine.plan), *quantized],
         "batching": describe_batching(config.data, data.train.report),
         "example": example(data),
         "layout": engine.plan.describe(),

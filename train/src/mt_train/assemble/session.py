@@ -20,6 +20,7 @@ from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
 from mt_train.assemble.evaluation import Evaluation
 from mt_train.assemble.evaluations import Evaluations
+from mt_train.assemble.expert_forms import experts_form, refuse_other_form
 from mt_train.assemble.first_loss import check_first_loss
 from mt_train.assemble.identity import refuse_other_data
 from mt_train.assemble.isolation import check_isolation_if_asked
@@ -274,6 +275,7 @@ class Session:
             "base": self.base if self.process.is_main and self.saver.trained_only else None,
             "callbacks": self.events.callbacks.state_dict(),
             "adapter": dict(self.engine.adapter.plan),
+            "experts": experts_form(self.engine.module.model),
             "reference": self.reference,
         }
         self.saver.save(progress.step, content, self.events.callbacks.tensors())
@@ -290,6 +292,7 @@ class Session:
         if checkpoint is None or manifest is None:
             return Progress()
         refuse_other_data(manifest.get("data"), self.data.fingerprint)
+        refuse_other_form(manifest.get("experts"), self.engine.module.model)
         if not read_snapshot(self.engine, checkpoint) and self.process.is_main:
             notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
         if (note := describe_change(manifest.get("matmul"))) and self.process.is_main:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,15 +49,36 @@ def open_tensors(path: Path) -> Tensors:
             names = list(file.keys())
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"cannot read {path}: {error}; the file is missing or damaged") from error
-    return {name: partial(_load, path, name) for name in names}
+    return {name: _TensorOfFile(path, name) for name in names}
 
 
-def _load(path: Path, name: str) -> Tensor:
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            return file.get_tensor(name)  # type: ignore[no-any-return]
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"cannot read {name} of {path}: {error}; the file is missing or damaged") from error
+@dataclass(frozen=True)
+class _TensorOfFile:
+    """Loads a tensor of a file, or some rows of it. Raises ``CheckpointError`` when the file is damaged."""
+
+    path: Path
+    name: str
+
+    def __call__(self) -> Tensor:
+        return self._read(lambda file: file.get_tensor(self.name))  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the whole tensor, which its file's header says."""
+        return tuple(self._read(lambda file: file.get_slice(self.name).get_shape()))
+
+    def rows(self, start: int, end: int) -> Tensor:
+        """Load the rows from ``start`` up to ``end`` of the first dimension."""
+        return self._read(lambda file: file.get_slice(self.name)[start:end])  # type: ignore[no-any-return]
+
+    def _read(self, take: Callable[[Any], Any]) -> Any:
+        try:
+            with safe_open(str(self.path), framework="pt") as file:
+                return take(file)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"cannot read {self.name} of {self.path}: {error}; the file is missing or damaged"
+            ) from error
 
 
 def write_json(path: Path, content: Any) -> None:

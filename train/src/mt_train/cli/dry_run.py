@@ -42,17 +42,21 @@ def show_plan(parts: Parts, options: RunOptions, *, world: int, as_json: bool = 
 
 def describe(about: Mapping[str, Any]) -> str:
     """A few aligned lines, and a table of memory."""
+    from mt_train.assemble.reach import describe_adapter
+
     batch, parameters, plan = about["batch"], about["parameters"], about["plan"]
     ranks = "1 rank" if about["ranks"] == 1 else f"{about['ranks']:,} ranks"
     lines = [
         ("model", about["model"]),
         ("parameters", f"{parameters['total']:,}, of which {parameters['trained']:,} are trained"),
+        *([("adapter", describe_adapter(about["adapter"]))] if about["adapter"] else []),
         ("training", about["training"]),
         ("held out", about["held_out"]),
         ("example", about["example"]),
         ("ranks", f"{ranks} on {'GPUs' if plan['device'] == 'cuda' else 'CPUs'}"),
         ("layout", about["layout"]),
         ("batch", f"{batch['rows']:,} rows of {batch['row_tokens']:,} tokens = {batch['tokens']:,} tokens a step"),
+        *([("experts", _experts(about["experts"]))] if about["experts"] else []),
         ("steps", f"{about['steps']:,} optimizer steps, {_epochs(about['epochs'])}"),
         ("rate", _rates(about["rates"])),
         *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
@@ -60,6 +64,14 @@ def describe(about: Mapping[str, Any]) -> str:
     ]
     text = "\n".join(f"{title:<11}{' '.join(text.split())}" for title, text in lines)
     return f"{text}\n\n{_memory(about['stages'])}\n\nchecked; nothing was started"
+
+
+def _experts(experts: Mapping[str, int]) -> str:
+    """What a rank has of a layer's experts, and what tokens may cost it."""
+    return (
+        f"{experts['here']:,} of {experts['all']:,} on each rank: {experts['rows']:,} rows a layer where their load is even, at worst"
+        f" {experts['most_rows']:,}, {experts['most_bytes'] / 2**20:,.1f} MiB wherever a layer keeps them"
+    )
 
 
 def _epochs(count: float | None) -> str:

@@ -33,7 +33,6 @@ class Access:
         self._linked = False
         # each name of a shared parameter: the first one may be that of another stage's layer
         self._parameters = dict(engine.module.model.named_parameters(remove_duplicate=False))
-        self._step_sums: dict[str, Tensor] | None = None
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """The model's modules whose parameters are here."""
@@ -70,12 +69,11 @@ class Access:
 
     def step_sum(self, name: str) -> Tensor:
         """See ``AdapterContext``."""
-        if self._step_sums is None:
-            self._step_sums = self._engine.block_figures.step_sums(self._engine.sharing)
-        if name not in self._step_sums:
-            known = ", ".join(self._step_sums) or "none"
+        found = self._engine.block_figures.of_step
+        if name not in found:
+            known = ", ".join(found) or "none"
             raise ComponentError(f"no block gathered {name!r} in this step; there are: {known} (BlockContext.gather)")
-        return self._step_sums[name]
+        return found[name].clone()
 
     @torch.no_grad()
     def write(self, name: str, value: Tensor, part: str = WEIGHT) -> None:

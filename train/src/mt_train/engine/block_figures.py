@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -20,18 +20,27 @@ _OF_RECORD = frozenset(each.name for each in fields(StepRecord))
 
 
 class BlockFigures:
-    """The sums of this rank's blocks, and how they meet those of others. Ranks agree on the names in their first step."""
+    """The sums of this rank's blocks, and how they meet those of others. Ranks agree on the names in their first step.
+
+    ``of_step`` is what blocks have gathered in the step, added up over the ranks that have them.
+    """
 
     def __init__(self, sums: StepSums) -> None:
         self.sums = sums
         self.names: tuple[str, ...] | None = None
+        self.of_step: Mapping[str, Tensor] = {}
 
-    def pairs(self, like: Tensor, taken: Collection[str]) -> Tensor:
-        """Sum and count of each figure, on this rank, to be added up with ``like``, the sums of its loss.
+    def pairs(self, like: Tensor, taken: Collection[str], group: Any) -> Tensor:
+        """Sum and count of each figure, on this rank, to be added up with ``like``, the sums of its loss. The ranks of ``group`` have
+        the same blocks.
 
         Raises ``ComponentError`` for a name that a step or its objective has already (``taken``), and for one that was not in the
-        first step. Collective in the first step.
+        first step. Collective in the first step, and where blocks gather anything.
         """
+        self.of_step = self._add_up(group)
+        for name, figures in self.sums.figures_of.items():
+            for figure, value in figures(self.of_step[name]).items():
+                self.sums.add(figure, value, 1.0)
         here = self.sums.figures
         if self.names is None:
             said = [name for text in gather_texts(json.dumps(sorted(here))) for name in json.loads(text)]
@@ -51,11 +60,10 @@ class BlockFigures:
         nothing = torch.zeros(2, dtype=torch.float64, device=like.device)
         return torch.cat([_pair(*here[name]) if name in here else nothing for name in self.names])
 
-    def step_sums(self, group: Any) -> dict[str, Tensor]:
-        """What blocks have gathered, added up over the ranks of a group, which have the same blocks. Collective where there is any."""
+    def _add_up(self, group: Any) -> Mapping[str, Tensor]:
         here = {name: self.sums.gathered[name] for name in sorted(self.sums.gathered)}
         if not here or dist.get_world_size(group) == 1:
-            return {name: each.clone() for name, each in here.items()}
+            return here
         flat = torch.cat([each.reshape(-1) for each in here.values()])
         dist.all_reduce(flat, group=group)
         pieces = torch.split(flat, [each.numel() for each in here.values()])

@@ -20,7 +20,7 @@ from mt_core.model_protocols import Quantizer
 from mt_core.nn import AdaptedLinear, Experts, StoredLinear, TrainModel, objective_modules, tensor_generator
 from mt_core.nn.objective import split_objective_name
 from mt_core.weights import fused_experts, load_rows
-from mt_train.engine.experts import own_rows, part_of
+from mt_train.engine.experts import ExpertRanks, divided_layers, own_rows, part_of
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 
@@ -32,22 +32,46 @@ TensorSource = Mapping[str, Callable[[], Tensor]]
 
 
 def build_model(
-    make: Callable[[], TrainModel], *, plan: Plan, settings: dict[str, Any], deepspeed: ModuleType, process: Process
+    make: Callable[[], TrainModel],
+    *,
+    plan: Plan,
+    settings: dict[str, Any],
+    deepspeed: ModuleType,
+    process: Process,
+    experts: ExpertRanks | None = None,
 ) -> TrainModel:
     """The model on its device, values still arbitrary; under ZeRO 3 partitioned layer by layer while it is built.
 
-    ``zero.Init`` gets no ``dtype``: with ``torch.float32`` it silently builds bf16 on a CPU.
+    ``experts`` are the ranks that divide those of each layer. ``zero.Init`` gets no ``dtype``: with ``torch.float32`` it silently builds
+    bf16 on a CPU.
     """
     if plan.zero_stage == 3:
         with deepspeed.zero.Init(config_dict_or_path=settings):
             model = make()
+        if experts is not None:
+            _divide_partitioned(model, experts, partial(deepspeed.zero.Init, config_dict_or_path=settings))
         wanted = DTYPES[plan.dtype]
         found = {parameter.dtype for parameter in model.parameters()}
         assert found == {wanted}, f"zero.Init built {found}, not {wanted}: its dtype rule has changed"
         widen_kept(model)
         return model
+    if experts is not None:
+        with without_memory():
+            model = experts.divided(make)()
+        _allocate(model, process.device)
+        return model
     with process.device:
         return make()
+
+
+def _divide_partitioned(model: nn.Module, experts: ExpertRanks, partition: Callable[..., object]) -> None:
+    """Leave this rank's experts, partitioned over the ranks that hold the same: one layer at a time is there whole meanwhile."""
+    for _, layer in divided_layers(model):
+        for name, parameter in list(layer.named_parameters(recurse=False)):
+            with gather_parameters([parameter]):
+                own = experts.own_part(parameter)
+            setattr(layer, name, own)
+        partition(module=layer)
 
 
 def build_quantized(make: Callable[[], TrainModel], quantizer: Quantizer, device: torch.device) -> TrainModel:
@@ -59,9 +83,18 @@ def build_quantized(make: Callable[[], TrainModel], quantizer: Quantizer, device
         model = make()
     with device:
         quantizer.replace(model)
-    empty = [parameter for parameter in model.parameters() if parameter.is_meta]
-    exchange(model, [(each, nn.Parameter(torch.empty_like(each, device=device))) for each in empty])
+    _allocate(model, device)
     return model
+
+
+def _allocate(model: nn.Module, device: torch.device) -> None:
+    """Give memory to what has none; all that is noted on a parameter stays there."""
+    pairs = []
+    for parameter in [each for each in model.parameters() if each.is_meta]:
+        real = nn.Parameter(torch.empty_like(parameter, device=device), requires_grad=parameter.requires_grad)
+        real.__dict__.update(parameter.__dict__)
+        pairs.append((parameter, real))
+    exchange(model, pairs)
 
 
 def stored_layers(model: nn.Module) -> Iterator[tuple[str, StoredLinear]]:

@@ -177,7 +177,7 @@ class Engine:
     def _block_pairs(self, sums: Tensor) -> Tensor:
         """Sum and count of what blocks report, behind those of the objective."""
         terms, metrics = self._reported()
-        return self.block_figures.pairs(sums, (*terms, *metrics))
+        return self.block_figures.pairs(sums, (*terms, *metrics), self.sharing)
 
     def _couple(self, batches: Iterable[Batch]) -> Iterable[Batch]:
         """Give documents what follows from all of these on all ranks, where the objective has such values. Collective."""

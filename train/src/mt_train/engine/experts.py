@@ -11,13 +11,11 @@ widths, X experts of a layer, E of them on a rank, P ranks that divide them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import ConfigError
 from mt_core.nn import DividesExperts, Received, exclude_from_compile
@@ -54,19 +52,25 @@ class ExpertRanks:
         self.copies = groups._get_expert_data_parallel_group(self.name)
 
     def divided(self, make: Callable[[], _Model]) -> Callable[[], _Model]:
-        """Make a model with this rank's experts only, marked for DeepSpeed."""
-
-        def mark(parameter: Any) -> None:
-            parameter.allreduce, parameter.group_name = False, self.name
-            parameter.ds_zero_placement_family = "autoep_expert"
-            parameter.ds_zero_partition_group_name = self.name
-            parameter.ds_zero_partition_process_group = self.copies  # zero.Init looks for it
+        """Make a model without memory that has this rank's experts only, marked for DeepSpeed."""
 
         def make_divided() -> _Model:
-            with divide_experts(*self.part, mark):
-                return make()
+            model = make()
+            for _, layer in divided_layers(model):
+                for name, parameter in list(layer.named_parameters(recurse=False)):
+                    setattr(layer, name, self.own_part(parameter))
+            return model
 
         return make_divided
+
+    def own_part(self, parameter: nn.Parameter) -> nn.Parameter:
+        """Return what this rank has of a whole parameter, as DeepSpeed wants it marked."""
+        own: Any = cut_rows(parameter, *self.part)
+        own.allreduce, own.group_name = False, self.name
+        own.ds_zero_placement_family = "autoep_expert"
+        own.ds_zero_partition_group_name = self.name
+        own.ds_zero_partition_process_group = self.copies  # zero.Init looks for it
+        return own  # type: ignore[no-any-return]
 
     def connect(self, model: nn.Module) -> None:
         """Let the layers of experts send their tokens. Raises ``ConfigError`` for a model without any."""
@@ -112,29 +116,31 @@ def divided_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
     return ((name, module) for name, module in model.named_modules() if isinstance(module, DividesExperts))
 
 
-@contextmanager
-def divide_experts(index: int, parts: int, mark: Callable[[Any], None] = lambda parameter: None) -> Iterator[None]:
-    """Modules built inside have one of so many parts of the experts of each layer.
+def divided_parameters(model: nn.Module, parts: int) -> list[nn.Parameter]:
+    """The whole parameters that so many ranks would divide. Raises ``ConfigError`` where there are none, or some cannot be."""
+    found = [parameter for _, module in divided_layers(model) for parameter in module.parameters(recurse=False)]
+    if not found:
+        raise ConfigError([no_experts()])
+    for parameter in found:
+        rows_of_part(parameter, parts)
+    return found
 
-    Raises ``ConfigError`` for a layer whose experts do not divide.
-    """
 
-    def cut(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
-        if parameter is None or hasattr(parameter, "part") or not isinstance(module, DividesExperts):
-            return None
-        rows, left = divmod(len(parameter), parts)
-        if left:
-            raise ConfigError([undivided_experts(len(parameter), parts, most=parts)])
-        own: Any = nn.Parameter(parameter.detach()[index * rows : (index + 1) * rows].clone())
-        own.part = (index, parts)
-        mark(own)
-        return own  # type: ignore[no-any-return]
+def rows_of_part(parameter: Tensor, parts: int) -> int:
+    """Return how many experts of a whole parameter each of so many ranks has. Raises ``ConfigError`` where they do not divide."""
+    rows, left = divmod(len(parameter), parts)
+    if left:
+        raise ConfigError([undivided_experts(len(parameter), parts, most=parts)])
+    return rows
 
-    hook = register_module_parameter_registration_hook(cut)  # type: ignore[arg-type]  # torch's own says None
-    try:
-        yield
-    finally:
-        hook.remove()
+
+def cut_rows(parameter: nn.Parameter, index: int, parts: int) -> nn.Parameter:
+    """Return one of so many parts of a whole parameter's experts. Raises ``ConfigError`` where they do not divide."""
+    rows = rows_of_part(parameter, parts)
+    value = parameter.detach()[index * rows : (index + 1) * rows].clone()
+    own: Any = nn.Parameter(value, requires_grad=parameter.requires_grad)
+    own.part = (index, parts)
+    return own  # type: ignore[no-any-return]
 
 
 def split_groups(optimizer: torch.optim.Optimizer) -> None:

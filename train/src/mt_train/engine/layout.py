@@ -96,9 +96,11 @@ def wrong_sequence(config: RunConfig, world: int) -> Fault | None:
 
 def undivided_experts(experts: int, ranks: int, *, most: int) -> Fault:
     """Said on paper where the number of experts is known, else when the model is built; ``most`` ranks can have parts."""
-    possible = ", ".join(str(size) for size in range(1, experts + 1) if experts % size == 0 and most % size == 0)
-    problem = f"{experts} experts do not divide among {ranks} ranks."
-    return Fault(key="parallel.expert", problem=problem, fix=f"Set --parallel.expert to one of {possible}.")
+    possible = [size for size in range(2, experts + 1) if experts % size == 0 and most % size == 0]
+    fix = (
+        f"Set --parallel.expert to one of {', '.join(map(str, possible))}." if possible else "Set --parallel.expert 1."
+    )
+    return Fault(key="parallel.expert", problem=f"{experts} experts do not divide among {ranks} ranks.", fix=fix)
 
 
 def no_experts() -> Fault:

@@ -5,7 +5,7 @@ Shapes: B rows, T tokens, S key tokens (here T), D model width, N query heads, K
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Unpack
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 
 from mt_core.nn import BlockContext, Layer
 from mt_core.nn.blocks import pad_widths
@@ -31,7 +32,7 @@ def layer_activations(
     found: dict[Any, LayerActivations] = {}
     counted = []
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with FakeTensorMode(allow_non_fake_inputs=True), _GroupedProducts():
             hidden = torch.zeros(rows, tokens, dtype=torch.long)
             for number, layer in enumerate(layers[:-1]):
                 is_block = 0 < number < len(layers) - 2
@@ -73,6 +74,30 @@ def _count_kept(weights: list[Tensor]) -> Iterator[dict[int, int]]:
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         yield sizes
+
+
+class _GroupedProducts(TorchFunctionMode):
+    """A product for each group of rows, which torch refuses without memory in fp32: what it gives back, and keeps."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if getattr(func, "__name__", "") in ("grouped_mm", "_grouped_mm"):
+            return _GroupedProduct.apply(*args[:2])  # type: ignore[no-untyped-call]
+        return func(*args, **(kwargs or {}))
+
+
+class _GroupedProduct(torch.autograd.Function):
+    """(S, D), (X, D, F) -> (S, F); the backward needs both."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_SD: Tensor, weight_XDF: Tensor) -> Tensor:
+        ctx.save_for_backward(rows_SD, weight_XDF)
+        return rows_SD.new_empty(rows_SD.shape[0], weight_XDF.shape[2])
 
 
 def _storage(tensor: Tensor) -> int:

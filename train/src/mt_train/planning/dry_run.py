@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from mt_core.errors import ConfigError, Fault, MtError
-from mt_core.nn import Layer, TrainModel
+from mt_core.nn import Layer, Router, TrainModel
 from mt_core.nn.loss import CHUNK_TOKENS
 from mt_train.assemble.data import RunData, build_data, make_loader
 from mt_train.assemble.injection import inject
 from mt_train.assemble.model import parameter_groups
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
 from mt_train.assemble.report import example, model_title, warnings
 from mt_train.assemble.run import RunOptions
 from mt_train.assemble.weights import adapter_weights, weights_of
@@ -27,6 +28,7 @@ from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
 from mt_train.data.packing import padded_size
 from mt_train.engine.build import DTYPES, build_quantized, stored_layers, without_memory
+from mt_train.engine.experts import divided_parameters
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.meta import on_meta
 from mt_train.engine.plan import Plan, make_plan
@@ -142,6 +144,8 @@ def contents(parts: Parts, plan: Plan, drawn: Drawing) -> list[Content]:
     kept = state_bytes(parts.optimizer, drawn.groups, flat=plan.zero_stage > 0)
     dense = {id(parameter) for name, parameter in drawn.model.named_parameters() if name not in drawn.quantized}
     quantized = sum(drawn.quantized.values())  # all on one stage: no quantizer goes with a pipeline
+    if plan.expert > 1:
+        return [_divide(plan.expert, drawn, kept, {id(each) for each in divided_parameters(drawn.model, plan.expert)})]
     return [_content(layers, drawn.groups, kept, dense, quantized) for layers in drawn.stages()]
 
 
@@ -156,6 +160,37 @@ def _content(
         groups=tuple(tuple(p.numel() for p in group["params"] if id(p) in here) for group in groups),
         state_bytes=tuple(kept),
         largest=max(sum(p.numel() for p in layer.module.parameters() if id(p) in dense) for layer in layers),
+    )
+
+
+def _divide(ranks: int, drawn: Drawing, kept: Sequence[float], experts: Set[int]) -> Content:
+    """Return what a rank has where so many divide the experts, which are groups of their own to ZeRO. There is one stage."""
+    layers = drawn.stages()[0]
+    own = _distinct_parameters(layers)
+
+    def numbers(parameters: Iterable[nn.Parameter], *, divided: bool) -> tuple[int, ...]:
+        chosen = (each for each in parameters if (id(each) in experts) == divided)
+        return tuple(each.numel() // (ranks if divided else 1) for each in chosen)
+
+    def both(parameters: Iterable[nn.Parameter]) -> int:
+        every = list(parameters)
+        return sum(numbers(every, divided=False)) + sum(numbers(every, divided=True))
+
+    groups = [
+        [
+            (found, size)
+            for group, size in zip(drawn.groups, kept, strict=True)
+            if (found := numbers(group["params"], divided=divided))
+        ]
+        for divided in (False, True)
+    ]
+    return Content(
+        parameters=numbers(own, divided=False),
+        experts=numbers(own, divided=True),
+        groups=tuple(found for half in groups for found, _ in half),
+        expert_groups=len(groups[1]),
+        state_bytes=tuple(size for half in groups for _, size in half),
+        largest=max(both(layer.module.parameters()) for layer in layers),
     )
 
 
@@ -182,13 +217,14 @@ def _about(parts: Parts, plan: Plan, data: RunData, drawn: Drawing) -> dict[str,
             "total": sum(parameter.numel() for parameter in parameters),
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
+        "adapter": adapter_reach(config.adapter.name, drawn.model),
         "groups": [asdict(group) for group in group_sizes(drawn.groups, lr=rate)],
         "rates": sample_rates(schedule, rate, steps),
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
-        "warnings": warnings(config, data, plan),
+        "warnings": [*warnings(config, data, plan), *_quantizer_warnings(config, drawn)],
         "training": data.train.report.describe(),
         "held_out": data.held_out.report.describe() if len(data.held_out) else "nothing",
         "example": example(data),
@@ -202,9 +238,33 @@ def _about(parts: Parts, plan: Plan, data: RunData, drawn: Drawing) -> dict[str,
             "row_tokens": row_tokens,
             "tokens": plan.global_batch_size * row_tokens,
         },
+        "experts": _experts(plan, drawn, row_tokens),
         "steps": steps,
         "epochs": None if data.stream else config.train.epochs or steps / loader.steps_in(1.0),
         "stages": _stages(parts, plan, drawn, row_tokens),
+    }
+
+
+def _quantizer_warnings(config: RunConfig, drawn: Drawing) -> list[str]:
+    if not drawn.quantized:
+        return []
+    return dense_warnings(config.quantizer.name, *count_stored(drawn.model, drawn.quantized))
+
+
+def _experts(plan: Plan, drawn: Drawing, row_tokens: int) -> dict[str, int] | None:
+    """Return how many experts of a layer a rank has, and of how many rows they hear: even, and where all tokens choose them."""
+    routers = [module for module in drawn.model.modules() if isinstance(module, Router)]
+    if plan.expert == 1 or not routers:
+        return None
+    most = max(routers, key=lambda router: router.options.top_k)
+    n_experts, width = most.weight.shape
+    rows = plan.micro_batch_size * -(-row_tokens // plan.sequence) * most.options.top_k
+    return {
+        "all": n_experts,
+        "here": n_experts // plan.expert,
+        "rows": rows,
+        "most_rows": rows * plan.expert,
+        "most_bytes": rows * plan.expert * width * memory.BYTES[plan.dtype],
     }
 
 

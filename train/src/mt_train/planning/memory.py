@@ -4,7 +4,8 @@ Weights, gradients and optimizer state are what DeepSpeed 0.19 really keeps, rea
 tensors of real steps (tests/train/planning/test_memory.py): beside the sums of the ZeRO paper (https://arxiv.org/abs/1910.02054)
 there are fp32 masters also in fp32, gradients that are flattened into a copy for the update, and buckets.
 
-Letters: n trained numbers of a rank's layers, W ranks that share them, g those of the largest parameter group.
+Letters: n trained numbers of a rank's layers, W ranks that share them (of experts that ranks divide: those that hold the same), g those
+of the largest parameter group.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Content:
     """The numbers of a rank's layers: of each parameter, and of each trained one by parameter group.
 
     ``state_bytes`` is what the optimizer keeps for each number of a group; ``largest`` the numbers of the largest layer;
-    ``quantized`` the bytes of weights that are no parameters.
+    ``quantized`` the bytes of weights that are no parameters. ``experts`` are parameters that ranks divide, as much of each as is here,
+    and the last ``expert_groups`` groups consist of such.
     """
 
     parameters: tuple[int, ...]
@@ -38,11 +40,18 @@ class Content:
     state_bytes: tuple[float, ...]
     largest: int
     quantized: int = 0
+    experts: tuple[int, ...] = ()
+    expert_groups: int = 0
 
     @property
     def trained_numbers(self) -> int:
         """n."""
         return sum(map(sum, self.groups))
+
+    @property
+    def numbers(self) -> int:
+        """All that is on a rank before ZeRO takes it apart."""
+        return sum(self.parameters) + sum(self.experts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +69,9 @@ class MemoryUse:
 
 def weights(plan: Plan, content: Content) -> MemoryUse:
     """All of them at stages 0 to 2; at 3 a piece of each, rounded up. What is quantized is on every rank."""
-    ranks = plan.sharing_ranks if plan.zero_stage == 3 else 1
-    size = BYTES[plan.dtype] * sum(-(-number // ranks) for number in content.parameters)
+    ranks, same = (plan.sharing_ranks, plan.sharing_ranks // plan.expert) if plan.zero_stage == 3 else (1, 1)
+    held = sum(-(-number // ranks) for number in content.parameters) + sum(-(-n // same) for n in content.experts)
+    size = BYTES[plan.dtype] * held
     if plan.offload == "parameters":
         return MemoryUse(device=content.quantized, host=size)
     return MemoryUse(device=size + content.quantized)
@@ -119,25 +129,31 @@ def buffers(plan: Plan, content: Content) -> MemoryUse:
         return MemoryUse(device=0)  # it reduces its flat fp32 sums in place
     twice = 2 if stage < 3 and (plan.pipeline > 1 or plan.overlaps) else 1
     bucket = twice * BUCKET_ELEMENTS * (ACCUMULATED[plan.dtype] if stage == 1 else size)
-    gathered = size * (content.largest + min(BUCKET_ELEMENTS, sum(content.parameters) - content.largest))
+    gathered = size * (content.largest + min(BUCKET_ELEMENTS, content.numbers - content.largest))
     copies = size * sum(_shares(plan, content)) if plan.offload != "none" and stage < 3 else 0
     return MemoryUse(device=bucket + (gathered if stage == 3 else 0), host=copies)
 
 
 def _shares(plan: Plan, content: Content) -> list[int]:
     """Numbers of each group that a rank updates."""
-    ranks = plan.sharing_ranks
+    every = _ranks(plan, content)
     if plan.zero_stage == 0:
         return [sum(group) for group in content.groups]
     if plan.zero_stage == 3:
-        return [sum(-(-number // ranks) for number in group) for group in content.groups]
-    return [padded // ranks for padded in _padded_sizes(plan, content)]
+        return [sum(-(-n // ranks) for n in group) for group, ranks in zip(content.groups, every, strict=True)]
+    return [padded // ranks for padded, ranks in zip(_padded_sizes(plan, content), every, strict=True)]
 
 
 def _padded_sizes(plan: Plan, content: Content) -> list[int]:
     """Numbers of each flat group at stages 1 and 2, filled up so that every rank's piece is even."""
-    unit = 2 * plan.sharing_ranks
-    return [-(-sum(group) // unit) * unit for group in content.groups]
+    units = [2 * ranks for ranks in _ranks(plan, content)]
+    return [-(-sum(group) // unit) * unit for group, unit in zip(content.groups, units, strict=True)]
+
+
+def _ranks(plan: Plan, content: Content) -> list[int]:
+    """W of each group."""
+    dense = len(content.groups) - content.expert_groups
+    return [plan.sharing_ranks] * dense + [plan.sharing_ranks // plan.expert] * content.expert_groups
 
 
 # ---------------------------------------------------------------------------------------------------------- activations

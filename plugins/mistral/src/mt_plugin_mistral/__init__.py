@@ -1,0 +1,1 @@
+"""Mistral and Ministral for mt-core."""

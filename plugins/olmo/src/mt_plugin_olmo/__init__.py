@@ -1,0 +1,1 @@
+"""OLMo 2 and 3 for mt-core."""

@@ -1,0 +1,57 @@
+"""Folders of Hugging Face's SmolLM3ForCausalLM, read and described.
+
+What the keys mean, and what holds where one is missing: SmolLM3Config of transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mt_core import WeightsError
+from mt_core.weights import FIXED, Architecture, decoder_format
+
+from .config import SmolLMConfig
+
+
+def _read(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """``no_rope_layers`` has a 1 for each block with positions."""
+    count, flags = config["num_hidden_layers"], config.get("no_rope_layers")
+    if flags is None:
+        return {"no_rope_every": config.get("no_rope_layer_interval", 4)}
+    every = flags.index(0) + 1 if 0 in flags else None
+    if flags != _flags(count, every):
+        raise WeightsError(f"{file} has no_rope_layers={flags}; supported: a 0 for each so-many-th of {count} blocks")
+    return {"no_rope_every": every}
+
+
+def _flags(count: int, every: int | None) -> list[int]:
+    return [int(every is None or (index + 1) % every != 0) for index in range(count)]
+
+
+def _write(config: SmolLMConfig) -> dict[str, Any]:
+    return {
+        "no_rope_layers": _flags(config.n_layers, config.no_rope_every),
+        "no_rope_layer_interval": config.no_rope_every or config.n_layers + 1,
+        "layer_types": ["full_attention"] * config.n_layers,
+    }
+
+
+ARCHITECTURES = (
+    Architecture(
+        name="SmolLM3ForCausalLM",
+        model_type="smollm3",
+        defaults={"head_dim": None, "rms_norm_eps": 1e-6, "rope_theta": 2e6, "tie_word_embeddings": True},
+        fixed={
+            **FIXED,
+            "attention_bias": (False, None),
+            "mlp_bias": (False, None),
+            "use_sliding_window": (False, None),
+        },
+        rope_types=("default", "linear", "yarn", "llama3"),
+        read=_read,
+        write=_write,
+    ),
+)
+HUGGINGFACE = decoder_format(*ARCHITECTURES)

@@ -1,0 +1,33 @@
+"""SmolLM3 (https://huggingface.co/HuggingFaceTB/SmolLM3-3B). Names of parameters are those of the published checkpoints."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import nn
+
+from mt_core.nn import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, RMSNorm, Rotary
+
+from .config import SmolLMConfig
+
+
+class SmolLM(DecoderModel):
+    """Blocks of attention and gated MLP, some without positions. The base class gives the rest."""
+
+    config: SmolLMConfig
+
+    def __init__(self, config: SmolLMConfig) -> None:
+        rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
+        decoder = Decoder(
+            nn.Embedding(config.vocab_size, config.dim),
+            [build_block(config, index, rotary) for index in range(config.n_layers)],
+            RMSNorm(config.dim, eps=config.norm_eps),
+        )
+        super().__init__(config, decoder, tied=config.tie_embeddings)
+
+
+def build_block(config: SmolLMConfig, index: int, rotary: Rotary) -> Block:
+    """Build one block."""
+    attention = GroupedQueryAttention(config, index, rotary if config.has_rope(index) else None)
+    norm = partial(RMSNorm, eps=config.norm_eps)
+    return Block(attention, GatedMLP(config.dim, config.ffn_dim), dim=config.dim, norm=norm)

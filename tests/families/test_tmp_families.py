@@ -1,0 +1,218 @@
+"""Every family trains, stops, goes on and talks on every layout. A new family is one line in ``FAMILIES``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mt_conformance.forward import generate_greedily
+from mt_core.nn import Batch, TrainModel
+from mt_core.plugins.host import PluginHost
+from mt_tools.cli.generate import main as generate
+from mt_train.assemble.parts import Parts
+from mt_train.cli.train import main as train
+from mt_train.engine.build import fill_model
+from mt_train.engine.processes import Process
+from mt_train.plugins.resolve import resolve
+
+SMALL: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+MISTRAL: dict[str, Any] = {
+    "model_type": "mistral",
+    "vocab_size": 272,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "sliding_window": 8,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"name": "llama", **SMALL},
+    "gemma-1": {"name": "gemma", "variant": "1-tiny", **SMALL, "n_kv_heads": 1},
+    "gemma-2": {"name": "gemma", "variant": "2-tiny", "window": 8, **SMALL},
+    "gemma-3": {"name": "gemma", "variant": "3-tiny", "window": 8, "global_every": 2, **SMALL},
+    "qwen-2.5": {"name": "qwen", "variant": "2.5-tiny", "window": 8, "window_from": 1, **SMALL},
+    "qwen-3": {"name": "qwen", "variant": "3-tiny", **SMALL},
+    "qwen-3, experts": {"name": "qwen", "variant": "3-tiny-moe", "expert_dim": 16, "balance": 0.01, **SMALL},
+    "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
+}
+"""Name in these tests → the model slot of a run. Windows are shorter than the rows."""
+FAMILIES = {k: v for k, v in FAMILIES.items() if k in ["qwen-3, experts"]}
+
+
+PACKED = {"objective": "pretrain"}
+ALONE: dict[str, dict[str, Any]] = {
+    "whole": {"stage": 0},
+    "packed": {"stage": 0, **PACKED},
+    "recompute": {"stage": 0, "recompute": True},
+}
+"""Layout → what it is; on one process."""
+SHARED: dict[str, dict[str, Any]] = {
+    **{f"zero{stage}": {"stage": stage} for stage in range(4)},
+    "zero3-packed": {"stage": 3, **PACKED},
+    "sequence": {"stage": 1, "sequence": 2},
+    "sequence-packed": {"stage": 3, "sequence": 2, **PACKED},
+    "pipeline": {"stage": "auto", "pipeline": 2},
+    "pipeline-packed": {"stage": "auto", "pipeline": 2, "recompute": True, **PACKED},
+    "resumed": {"stage": 1, "do": "resume"},
+    "resumed-from-pipeline": {"stage": "auto", "pipeline": 2, "do": "resume", "then": {"stage": 3, "pipeline": 1}},
+}
+"""The same on two."""
+
+SCARCE: dict[str, Any] = {
+    "name": "qwen",
+    "variant": "3-tiny-moe",
+    **SMALL,
+    "n_experts": 16,
+    "top_k": 1,
+    "expert_dim": 8,
+}
+"""A mixture with so many experts that a micro-batch of one row leaves some of them out."""
+LORA: dict[str, Any] = {"family": SCARCE, "micro": 1, "adapter": {"name": "lora", "rank": 2}}
+NF4: dict[str, Any] = {**LORA, "quantizer": "nf4"}
+LISTED_ALONE: dict[str, dict[str, Any]] = {"lora": {"stage": 0, **LORA}, "nf4": {"stage": 0, **NF4}}
+LISTED: dict[str, dict[str, Any]] = {
+    "lora: zero2": {"stage": 2, **LORA},
+    "lora: zero3": {"stage": 3, **LORA},
+    "lora: sequence": {"stage": 1, "sequence": 2, **LORA},
+    "lora: pipeline": {"stage": "auto", "pipeline": 2, "recompute": True, **LORA},
+    "nf4: zero3": {"stage": 3, **NF4},
+}
+"""Adapter or quantizer, and layout → the case: experts are listed, each a module of its own."""
+
+Launch = Callable[..., dict[str, Any]]
+
+
+def of_all_families(layouts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        f"{family}: {name}": {**case, "family": slot}
+        for family, slot in FAMILIES.items()
+        for name, case in layouts.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch("families/family_worker.py", 1, tmp_path_factory.mktemp("one"), LISTED_ALONE)
+
+
+@pytest.fixture(scope="module")
+def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), LISTED)
+
+
+def close(first: list[float], second: list[float], tolerance: float) -> bool:
+    return len(first) == len(second) and all(
+        abs(a - b) <= tolerance * abs(a) for a, b in zip(first, second, strict=True)
+    )
+
+
+@pytest.mark.parametrize("layout", SHARED)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_processes_equal_one(one: dict[str, Any], two: dict[str, Any], family: str, layout: str) -> None:
+    """Losses, norms and evaluations to 1e-5 of each, and the same tokens; whatever the layout, rows and stops."""
+    alone = one[f"{family}: {'packed' if 'packed' in layout else 'whole'}"]
+    shared = two[f"{family}: {layout}"]
+    assert alone["tokens"] == shared["tokens"]
+    for key in ("losses", "norms", "eval"):
+        assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+
+
+@pytest.mark.parametrize("case", LISTED)
+def test_listed_experts_of_which_ranks_miss_some_equal_one_process(
+    one: dict[str, Any], two: dict[str, Any], case: str
+) -> None:
+    """Ranks gather the weights of all experts in the same order, whether or not they have tokens for them."""
+    alone, shared = one[case.partition(":")[0]], two[case]
+    for key in ("losses", "norms", "eval"):
+        assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_losses_fall(one: dict[str, Any], family: str) -> None:
+    losses = one[f"{family}: whole"]["losses"]
+    assert losses[-1] < losses[0] - 0.3
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if FAMILIES[family]["name"] != "huggingface"])
+def test_zero_1_2_and_3_agree_bit_for_bit(two: dict[str, Any], family: str) -> None:
+    """Not the code of transformers, whose norms add a third gradient to that of the residual: ZeRO 3 hooks into each norm, and so
+    adds them up in another order."""
+    for key in ("losses", "weights"):
+        assert two[f"{family}: zero1"][key] == two[f"{family}: zero2"][key] == two[f"{family}: zero3"][key], key
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_steps_and_two_more_equal_four_bit_for_bit(two: dict[str, Any], family: str) -> None:
+    whole, parts = two[f"{family}: zero1"], two[f"{family}: resumed"]
+    assert whole["losses"] == parts["losses"]
+    assert whole["state"] == parts["state"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recomputing_activations_changes_nothing(one: dict[str, Any], family: str) -> None:
+    assert one[f"{family}: whole"]["losses"] == one[f"{family}: recompute"]["losses"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_copies_of_tied_embeddings_on_two_stages_stay_equal(two: dict[str, Any], family: str) -> None:
+    """Where the family ties them; llama's tiny size does not."""
+    for hashes in two[f"{family}: pipeline"]["copies"].values():
+        assert len(hashes) == 2
+        assert len(set(hashes)) == 1
+
+
+# ---------------------------------------------------------------------------------------------------------- generation
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request: pytest.FixtureRequest) -> TrainModel:
+    """New weights, five times as wide as usual: with the usual ones a wrong position or window would not show."""
+    parts = Parts.of(resolve({"model": FAMILIES[request.param]}, PluginHost.discover()))
+    built = parts.model()
+    fill_model(built, {}, seed=1, process=Process(0, 1, 0, torch.device("cpu")))
+    with torch.no_grad():
+        for name, parameter in built.named_parameters():
+            if parameter.dim() > 1 and "embed" not in name:
+                parameter.mul_(5)
+    return built.eval()
+
+
+PROMPTS = [list(range(60, 90)), [7], [101, 102, 40, 3, 3, 250], list(range(100, 140))]
+
+
+def test_text_with_a_cache_and_in_a_batch_is_the_text_without(model: TrainModel) -> None:
+    batch = generate_greedily(model, PROMPTS, 20)
+    for prompt, new in zip(PROMPTS, batch, strict=True):
+        ids = torch.tensor([prompt + new])
+        zeros = torch.zeros_like(ids)
+        with torch.inference_mode():
+            logits = model.head(model(Batch(ids, zeros, torch.arange(ids.shape[1])[None], zeros)))
+        assert logits[0, len(prompt) - 1 : -1].argmax(-1).tolist() == new
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_run_is_trained_resumed_and_talks(family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slot = dict(FAMILIES[family])
+    words = ["--model", slot.pop("name"), *(word for key in slot for word in (f"--model.{key}", str(slot[key])))]
+    run = str(tmp_path / "run")
+    small = [
+        "--train.sequence-len",
+        "64",
+        "--train.micro-batch-size",
+        "2",
+        "--data.read-rows",
+        "4",
+        "--data.eval",
+        "none",
+    ]
+    assert train([*words, *small, "--train.steps", "2", "--output", run]) == 0
+    assert train(["--resume", run, "--train.steps", "3"]) == 0
+    capsys.readouterr()
+    assert generate(["--run", run, "--prompt", "The if statement", "--max-new-tokens", "12"]) == 0
+    assert capsys.readouterr().out.strip()

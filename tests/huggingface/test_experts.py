@@ -1,0 +1,116 @@
+"""Mixtures of transformers in both forms: the same values, figures of their routers, and a balance loss that is transformers' own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.huggingface import tiny_models
+from tests.huggingface.test_parity import distance, ids_of, logits_of, rows_of
+from torch import Tensor
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+
+from mt_core.nn import Experts, ListedExperts, expert_layouts, list_experts
+from mt_core.weights import listed_experts
+from mt_plugin_huggingface.config import HuggingFaceConfig
+from mt_plugin_huggingface.model import HuggingFaceModel
+
+FORMS = ("beam", "gpt_oss", "mixtral", "minimax_m3_vl_text")
+"""A gate of its own; interleaved, transposed and with biases; other names; a clamped gate."""
+
+
+def built(kind: str, **changes: Any) -> HuggingFaceModel:
+    config = HuggingFaceConfig(config=tiny_models.content(kind, **changes))
+    model = HuggingFaceModel(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            model.init_tensor(name, parameter, torch.Generator().manual_seed(len(name)))
+    return model
+
+
+def graded(model: HuggingFaceModel, ids: Tensor) -> Tensor:
+    logits = logits_of(model, rows_of(ids))
+    weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
+    (logits * weight).sum().backward()
+    return logits.detach()
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_the_listed_form_computes_and_learns_what_the_fused_one_does(kind: str) -> None:
+    fused, listed = built(kind), built(kind)
+    layouts = expert_layouts(fused)
+    list_experts(listed)
+    assert any(isinstance(each, ListedExperts) for each in listed.modules())
+    assert not any(isinstance(each, Experts) for each in listed.modules())
+    loaders = listed_experts({name: each.detach for name, each in fused.named_parameters()}, layouts)
+    with torch.no_grad():
+        for name, parameter in listed.named_parameters():
+            parameter.copy_(loaders[name]())
+    ids = ids_of(2, 20)
+    assert distance(graded(listed, ids), graded(fused, ids)) < 1e-6
+    gradients: dict[str, Tensor] = {n: p.grad for n, p in fused.named_parameters() if p.grad is not None}
+    expected = listed_experts({name: each.clone for name, each in gradients.items()}, layouts)
+    for name, parameter in listed.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, name
+            assert distance(parameter.grad, expected[name]()) < 1e-4, name
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_a_listed_projection_begins_as_the_type_draws_it(kind: str) -> None:
+    model = built(kind)
+    list_experts(model)
+    place, layout = next(iter(expert_layouts(model).items()))
+    for name, shape in layout.listed_shapes().items():
+        value = torch.full(shape, torch.nan)
+        model.init_tensor(f"{place}.{name}", value, torch.Generator().manual_seed(0))
+        if name.endswith("bias"):
+            assert not value.any(), name
+        else:
+            assert value.std() == pytest.approx(tiny_models.SMALL["initializer_range"], rel=0.2), name
+
+
+@pytest.mark.parametrize(
+    "kind", ["afmoe", "gpt_oss", "hunyuan_v1_moe", "longcat_flash", "mixtral", "phimoe", "qwen2_moe"]
+)
+def test_adapters_find_every_projection_but_those_of_routers(kind: str) -> None:
+    """By names alone: experts are listed under an adapter."""
+    with torch.device("meta"):
+        model = HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content(kind)))
+    wanted = {name for layout in expert_layouts(model).values() for name in layout.projections}
+    assert wanted <= set(model.default_targets)
+    assert not {"router", "gate", "classifier", "wg"} & set(model.default_targets)
+
+
+def test_the_balance_loss_is_that_of_transformers() -> None:
+    """Of one mixture and one row, where both are defined alike: theirs adds up the K choices of a token, ours takes their mean."""
+    ids, size = ids_of(1, 24), {"num_hidden_layers": 1}
+    plain, balanced = built("mixtral", **size), built("mixtral", **size)
+    balanced = HuggingFaceModel(
+        HuggingFaceConfig(
+            config=tiny_models.content("mixtral", router_aux_loss_coef=0.5, output_router_logits=True, **size)
+        )
+    )
+    assert balanced.config.balance_loss == 0.5
+    balanced.load_state_dict(plain.state_dict())
+    balanced.loss_factor.value = 1 / ids.numel()
+    graded(plain, ids)
+    graded(balanced, ids)
+    gate = "model.layers.0.mlp.gate"
+    inputs: list[Tensor] = []
+    plain.get_submodule(gate).register_forward_pre_hook(lambda module, given: inputs.append(given[0]))
+    logits_of(plain, rows_of(ids))
+    weight = plain.get_parameter(f"{gate}.weight")
+    theirs = load_balancing_loss_func((inputs[0].detach() @ weight.T,), 4, 2)
+    (expected,) = torch.autograd.grad(0.5 * theirs / 2, weight)
+    added = balanced.get_parameter(f"{gate}.weight").grad - weight.grad  # type: ignore[operator]
+    assert distance(added, expected) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "phimoe"])
+def test_a_router_draws_no_noise_in_training(kind: str) -> None:
+    model, ids = built(kind), ids_of(1, 16)
+    assert model.training
+    assert torch.equal(logits_of(model, rows_of(ids)), logits_of(model, rows_of(ids)))
+    assert torch.equal(logits_of(model, rows_of(ids)), logits_of(model.eval(), rows_of(ids)))

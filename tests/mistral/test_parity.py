@@ -1,0 +1,73 @@
+"""Mistral and Ministral beside transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.families.parity import YARN, BaseParity
+
+from mt_plugin_mistral.config import MistralConfig
+from mt_plugin_mistral.huggingface import ARCHITECTURES, HUGGINGFACE
+from mt_plugin_mistral.model import Mistral
+from mt_plugin_mistral.variants import VARIANTS
+
+_PLAIN: dict[str, Any] = {
+    "architectures": ["MistralForCausalLM"],
+    "attention_dropout": 0.0,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "model_type": "mistral",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0,
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+
+
+class TestMistral(BaseParity):
+    model, config, format, architectures, variants = Mistral, MistralConfig, HUGGINGFACE, ARCHITECTURES, VARIANTS
+    cases = {
+        "window 7": {"window": 7},
+        "no window": {},
+        "tied": {"tie_embeddings": True},
+        "heads wider than the model": {"head_dim": 24, "window": 7},
+        "YaRN": {"rope_scaling": YARN},
+        "every third block sees all": {"window": 5, "window_pattern": ("full", "window", "window")},
+    }
+    published = {
+        "7b-v0.1": 7_241_732_096,
+        "7b": 7_248_023_552,
+        "nemo-12b": 12_247_782_400,
+        "small-22b": 22_247_282_688,
+        "small-24b": 23_572_403_200,
+        "large-123b": 122_610_069_504,
+        "ministral-8b": 8_019_808_256,
+    }
+    configs = {
+        "7b-v0.1": _PLAIN,
+        "7b": {**_PLAIN, "rope_theta": 1000000.0, "sliding_window": None, "vocab_size": 32768},
+    }
+    refused = {
+        "another model": (
+            {"architectures": ["LlamaForCausalLM"]},
+            "LlamaForCausalLM; this family reads MistralForCausalLM and Min",
+        ),
+        "a mixture": ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM"),
+        "gelu": ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        "blocks of two kinds": (
+            {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+            "set architectures to it",
+        ),
+        "blocks of another kind": ({"layer_types": ["chunked_attention"] * 3}, "layer_types chunked_attention"),
+        "dynamic scaling": ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'; this family reads"),
+    }
+    impossible = {
+        "a pattern without a window": ({"window": None, "window_pattern": ("full", "window")}, "without window"),
+        "three key heads": ({"n_kv_heads": 3}, "not a multiple of n_kv_heads=3"),
+    }

@@ -1,0 +1,19 @@
+"""The family keeps what the kit asks of every one; its layouts are in tests/families."""
+
+from __future__ import annotations
+
+from mt_conformance import BaseModelConformance
+from mt_plugin_olmo import plugin
+
+
+class TestOlmo(BaseModelConformance):
+    plugin, name, launches = plugin, "olmo", False
+    options = {
+        "dim": 32,
+        "n_layers": 2,
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "ffn_dim": 48,
+        "window": 8,
+        "window_pattern": ("window", "full"),
+    }
