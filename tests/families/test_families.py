@@ -89,6 +89,11 @@ SHARED: dict[str, dict[str, Any]] = {
     "resumed-from-pipeline": {"stage": "auto", "pipeline": 2, "do": "resume", "then": {"stage": 3, "pipeline": 1}},
 }
 """The same on two."""
+DIVIDED = {
+    f"{family}: expert ranks": {"stage": 3, "expert": 2, "family": FAMILIES[family]}
+    for family in ("gpt-oss", "deepseek-v3")
+}
+"""Mixtures whose experts are divided, two of four or four of eight on each rank."""
 
 Launch = Callable[..., dict[str, Any]]
 
@@ -112,7 +117,9 @@ def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), of_all_families(SHARED))
+    return launch(
+        "families/family_worker.py", 2, tmp_path_factory.mktemp("two"), {**of_all_families(SHARED), **DIVIDED}
+    )
 
 
 def close(first: list[float], second: list[float], tolerance: float) -> bool:
@@ -129,6 +136,13 @@ def test_two_processes_equal_one(one: dict[str, Any], two: dict[str, Any], famil
     alone = one[f"{family}: {'packed' if 'packed' in layout else 'whole'}"]
     shared = two[f"{family}: {layout}"]
     assert alone["tokens"] == shared["tokens"]
+    for key in ("losses", "norms", "eval"):
+        assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+
+
+@pytest.mark.parametrize("case", DIVIDED)
+def test_ranks_that_divide_experts_equal_one(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
+    alone, shared = one[f"{case.partition(':')[0]}: whole"], two[case]
     for key in ("losses", "norms", "eval"):
         assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
 
