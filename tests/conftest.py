@@ -170,7 +170,8 @@ LONG = (
     *(
         f"families/test_families.py::{test}"
         for test in (
-            *("test_two_processes_equal_one", "test_zero_1_2_and_3_agree_bit_for_bit"),
+            *("test_two_processes_equal_one", "test_ranks_that_divide_experts_equal_one"),
+            "test_zero_1_2_and_3_agree_bit_for_bit",
             *("test_two_steps_and_two_more_equal_four_bit_for_bit", "test_copies_of_tied_embeddings"),
         )
     ),
