@@ -81,7 +81,7 @@ GPT_OSS = {
     "head_dim": 8,
 }
 MIXTURES: dict[str, dict[str, Any]] = {
-    **{name: FAMILIES[name] for name in ("qwen-3, experts", "gpt-oss", "deepseek-v3")},
+    **{name: FAMILIES[name] for name in ("qwen-3, experts", "mixtral", "gpt-oss", "deepseek-v3")},
     "gpt-oss, by transformers' own code": {"name": "huggingface", "config": GPT_OSS},
 }
 """Models whose experts ranks divide."""

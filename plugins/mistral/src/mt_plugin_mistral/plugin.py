@@ -42,7 +42,7 @@ def mt_train_models() -> list[Component]:
             build=_build,
             summary="trainable Mistral, Ministral and Mixtral, every layout",
             source=SOURCE,
-            layouts=ZERO | {"sequence", "pipeline"},
+            layouts=ZERO | {"sequence", "pipeline", "expert"},
         )
     ]
 
