@@ -7,6 +7,9 @@ alternate. Their losses must agree to 1e-4 before anything is printed. Tokens pe
 all threads, which a busy neighbour disturbs less than wall time; memory is the peak resident size of the whole process.
 Needs ``pip install accelerate`` for the Trainer.
 
+``--type mistral`` (``olmo2``, ``qwen3_moe``, …) takes another model type of transformers, and ``--family NAME`` the family of ours that
+reads it; the default is the one that ``config.json`` names.
+
 ``--lora`` trains LoRA of rank 8 on all linear layers instead, beside the Trainer with ``peft`` (which must be installed), from
 the same first values. ``--variants lora,dora,…`` prints what a step of other adapters costs relative to ``lora``, alternating.
 """
@@ -30,6 +33,11 @@ from typing import Any
 SEQUENCE, ROWS, VOCABULARY = 512, 4, 32_000
 SHAPE = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
 SHAPE |= {"intermediate_size": 1408, "vocab_size": VOCABULARY, "max_position_embeddings": SEQUENCE}
+MORE: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": None},
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 352, "head_dim": 64},
+}
+"""Type → values of its own."""
 RATE, DECAY = 1e-3, 0.1
 RANK = 8
 SKIPPED = 1
@@ -63,12 +71,12 @@ def tokens(step: int) -> Any:
     return torch.randint(0, VOCABULARY, (ROWS, SEQUENCE), generator=torch.Generator().manual_seed(step))
 
 
-def make_weights(folder: Path) -> None:
+def make_weights(folder: Path, kind: str) -> None:
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
+    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SHAPE, **MORE.get(kind, {}))).save_pretrained(folder)
 
 
 def with_peft(model: Any) -> Any:
@@ -91,7 +99,7 @@ def with_peft(model: Any) -> Any:
 
 def peer(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict[str, Any]:
     import torch
-    from transformers import LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+    from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
     class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
         def __len__(self) -> int:
@@ -132,14 +140,14 @@ def peer(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         dataloader_pin_memory=False,
         torch_compile=compiled,
     )
-    model = LlamaForCausalLM.from_pretrained(weights, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
     if adapter is not None:
         model = with_peft(model)
     InOrder(model=model, args=options, train_dataset=Rows(), callbacks=[Watch()]).train()
     return clock.result(losses)
 
 
-def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict[str, Any]:
+def ours(weights: Path, steps: int, compiled: bool, adapter: str | None, family: str | None) -> dict[str, Any]:
     from mt_core.events import Control
     from mt_core.nn import TokenObjective
     from mt_core.plugins.host import PluginHost
@@ -156,7 +164,7 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
     optimizer = {"name": "adamw", "lr": RATE, "weight_decay": DECAY, "beta2": 0.999}
     raw = {
         "adapter": adapter or "full",
-        "model": {"name": "llama", "weights": str(weights)},
+        "model": {"name": family, "weights": str(weights)},
         "optimizer": optimizer,
         "train": {"sequence_len": SEQUENCE, "micro_batch_size": ROWS, "steps": steps, "compile": compiled},
     }
@@ -203,16 +211,16 @@ def measure(side: str, weights: Path, options: argparse.Namespace) -> dict[str, 
     command = [sys.executable, __file__, "--side", side, "--weights", str(weights), "--steps", str(options.steps)]
     command += ["--adapter", options.adapter] if options.adapter else []
     command += ["--compile"] if options.compile and side == "ours" else []
+    command += ["--family", options.family] if options.family else []
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ})
     return json.loads(out.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 @contextmanager
-def random_weights() -> Iterator[Path]:
+def random_weights(kind: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            [sys.executable, __file__, "--side", "make", "--weights", folder], check=True, stderr=subprocess.DEVNULL
-        )
+        command = [sys.executable, __file__, "--side", "make", "--weights", folder, "--type", kind]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
         yield Path(folder)
 
 
@@ -220,7 +228,7 @@ def compare_variants(options: argparse.Namespace) -> None:
     """CPU-seconds of a step and peak memory of each adapter, relative to the first."""
     names = options.variants.split(",")
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    with random_weights() as weights:
+    with random_weights(options.type) as weights:
         for _ in range(options.pairs):
             for name in names:
                 options.adapter = name
@@ -234,7 +242,7 @@ def compare_variants(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     results: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
-    with random_weights() as weights:
+    with random_weights(options.type) as weights:
         for _ in range(options.pairs):
             for side, found in results.items():
                 found.append(measure(side, weights, options))
@@ -259,6 +267,8 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="our side with train.compile")
     parser.add_argument("--lora", dest="adapter", action="store_const", const="lora", help="LoRA beside peft's")
     parser.add_argument("--variants", help="adapters of ours, by name; the first is what the others are relative to")
+    parser.add_argument("--type", default="llama", help="model type of transformers")
+    parser.add_argument("--family", help="family of ours that reads it (default: the one that config.json names)")
     parser.add_argument("--adapter", help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=("ours", "peer", "make"), help=argparse.SUPPRESS)
     parser.add_argument("--weights", type=Path, help=argparse.SUPPRESS)
@@ -268,10 +278,11 @@ def main() -> None:
     elif options.side is None:
         compare(options)
     elif options.side == "make":
-        make_weights(options.weights)
+        make_weights(options.weights, options.type)
+    elif options.side == "ours":
+        print(json.dumps(ours(options.weights, options.steps, options.compile, options.adapter, options.family)))
     else:
-        side = ours if options.side == "ours" else peer
-        print(json.dumps(side(options.weights, options.steps, options.compile, options.adapter)))
+        print(json.dumps(peer(options.weights, options.steps, options.compile, options.adapter)))
 
 
 if __name__ == "__main__":
