@@ -25,8 +25,9 @@ class MistralConfig(WindowedDecoderConfig):
         """The experts."""
         yield from super().faults()
         if self.n_experts is None:
-            if self.balance:
-                yield f"balance={self.balance} is for a mixture; set n_experts, or leave it out"
+            for name in ("top_k", "balance"):
+                if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                    yield f"{name}={value} is for a mixture; set n_experts, or leave it out"
             return
         if self.window_pattern != ("window",):
             yield "window_pattern in a mixture, whose blocks are alike; leave it out"
