@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mt_core import ExpertLayout, ModelConfig, RopeScaling
 
 SCALINGS = ("none", "linear", "yarn", "llama3")
-"""All but ``dynamic``, which no DeepSeek was made with."""
+"""Types of ``rope_scaling`` that the family has."""
 
 
 class DeepseekConfig(ModelConfig):

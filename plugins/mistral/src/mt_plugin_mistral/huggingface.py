@@ -34,7 +34,6 @@ DEFAULTS: Mapping[str, Any] = {
     "tie_word_embeddings": False,
     "sliding_window": 4096,
 }
-ROPE_TYPES = ("default", "linear", "yarn", "llama3")
 
 
 def _read(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -53,7 +52,6 @@ MISTRAL = Architecture(
     model_type="mistral",
     ours={"window_pattern": ("window",), "n_experts": None},
     defaults=DEFAULTS,
-    rope_types=ROPE_TYPES,
     read=_read,
     write=lambda config: {"sliding_window": config.window},
 )
@@ -62,7 +60,6 @@ MINISTRAL = Architecture(
     model_type="ministral",
     ours={"n_experts": None},
     defaults=DEFAULTS,
-    rope_types=ROPE_TYPES,
     read=read_windows,
     write=write_windows,
 )
@@ -120,7 +117,6 @@ MIXTRAL = Architecture(
         "rope_theta": 1e6,
     },
     fixed={**FIXED, "router_jitter_noise": (0.0, None)},
-    rope_types=ROPE_TYPES,
     read=_read_mixture,
     write=_write_mixture,
 )
