@@ -215,7 +215,7 @@ class BaseParity:
 
 def experts_of(config: Any) -> dict[str, Any]:
     """The layouts of a mixture's experts."""
-    return config.experts() if hasattr(config, "experts") else {}
+    return getattr(config, "expert_layouts", {})
 
 
 def rows(lengths: list[int], count: int = 2) -> Batch:

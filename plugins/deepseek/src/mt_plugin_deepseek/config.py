@@ -100,5 +100,5 @@ class DeepseekConfig(ModelConfig):
 
     @property
     def expert_layouts(self) -> dict[str, ExpertLayout]:
-        """The same by the names of the modules that have them."""
+        """How each block's experts are stored, by the name of the module that has them."""
         return {f"model.layers.{index}.mlp.experts": self.expert_layout for index in range(self.n_dense, self.n_layers)}

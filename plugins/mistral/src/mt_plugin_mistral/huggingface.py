@@ -97,7 +97,7 @@ def written(config: MistralConfig, loaders: Mapping[str, Callable[[], Tensor]]) 
     """The tensors of a folder: every expert by itself."""
     if config.n_experts is None:
         return dict(loaders)
-    listed = listed_experts(loaders, config.experts())
+    listed = listed_experts(loaders, config.expert_layouts)
     return {name.replace(HERE, IN_FILES): load for name, load in listed.items()}
 
 

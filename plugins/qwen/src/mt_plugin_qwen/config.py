@@ -52,7 +52,7 @@ class QwenConfig(DecoderConfig):
             return
         if self.generation != 3:
             yield f"n_experts={self.n_experts} in generation {self.generation}; the mixtures here are Qwen 3's, set generation=3"
-        if not self.experts():
+        if not self.expert_layouts:
             yield (
                 f"expert_step={self.expert_step} and dense_blocks={self.dense_blocks} leave no block with experts: "
                 f"there are n_layers={self.n_layers}; set expert_step lower, or n_experts to none"
@@ -69,8 +69,9 @@ class QwenConfig(DecoderConfig):
         assert self.n_experts is not None, "a dense model has no router"
         return RouterOptions(n_experts=self.n_experts, top_k=self.top_k, normalise=self.normalise)
 
-    def experts(self) -> dict[str, ExpertLayout]:
-        """Return the layouts of the experts by the names of their modules; none for a dense model."""
+    @property
+    def expert_layouts(self) -> dict[str, ExpertLayout]:
+        """How each block's experts are stored, by the name of the module that has them; empty for a dense model."""
         if self.n_experts is None:
             return {}
         layout = ExpertLayout(n_experts=self.n_experts, width=self.dim, hidden=self.expert_dim)

@@ -84,7 +84,7 @@ def _write_mixture(config: QwenConfig) -> dict[str, Any]:
 
 def written(config: QwenConfig, loaders: Mapping[str, Callable[[], Tensor]]) -> Loaders:
     """The tensors of a folder: every expert by itself."""
-    return listed_experts(loaders, config.experts())
+    return listed_experts(loaders, config.expert_layouts)
 
 
 BALANCE = 0.001
