@@ -230,5 +230,7 @@ class _Router:
         if context.collects():
             report_choice(choice, context, f"experts.{self.__dict__['_name']}")
         if balance and torch.is_grad_enabled():
-            weights_NK = with_loss(weights_NK, balance * balance_loss(choice, context), self.__dict__["_factor"])
+            # transformers counts each of a token's choices as one, balance_loss all of them together
+            loss = balance * experts_NK.shape[-1] * balance_loss(choice, context)
+            weights_NK = with_loss(weights_NK, loss, self.__dict__["_factor"])
         return logits_NX, weights_NK, experts_NK
