@@ -25,7 +25,7 @@ class HuggingFaceConfig(ModelConfig):
     balance_loss: float = Field(
         0.0,
         ge=0,
-        description="coefficient of each row's balance loss, a choice counting as one; default: that of output_router_logits in config.json",
+        description="coefficient of each row's balance loss, a choice counting as one; default: config.json's, if it is used there",
     )
 
     @model_validator(mode="before")
