@@ -19,9 +19,10 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from mt_conformance.forward import generate_greedily
-from mt_core import ModelConfig, WeightsError, WeightsFormat
+from mt_core import DecoderConfig, ModelConfig, WeightsError, WeightsFormat
 from mt_core.nn import Batch, KVCache, TrainModel
 from mt_core.weights import CONFIG, Architecture, fused_experts, read_config
+from mt_core.weights.config_json import ROPE_TYPES
 from mt_tools import save_folder
 
 TOLERANCE = 1e-5
@@ -192,6 +193,11 @@ class BaseParity:
 
     # --------------------------------------------------------------------------------------------------------- refusals
 
+    def test_a_scaling_of_positions_that_a_run_may_have_is_one_that_its_folder_is_read_with(self) -> None:
+        assert issubclass(self.config, DecoderConfig)
+        for architecture in self.architectures:
+            assert {ROPE_TYPES[name] for name in architecture.rope_types} == set(self.config.scalings)
+
     def test_what_a_config_json_may_not_say_is_named(self, refusal: str, tmp_path: Path) -> None:
         change, said = self.refused[refusal]
         config = self.exported(self.config(**{**self.shape, **next(iter(self.cases.values()))}))
@@ -209,7 +215,7 @@ class BaseParity:
 
 def experts_of(config: Any) -> dict[str, Any]:
     """The layouts of a mixture's experts."""
-    return config.experts() if hasattr(config, "experts") else {}
+    return getattr(config, "expert_layouts", {})
 
 
 def rows(lengths: list[int], count: int = 2) -> Batch:

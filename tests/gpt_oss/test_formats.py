@@ -200,6 +200,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another model": ({"architectures": ["LlamaForCausalLM"]}, "LlamaForCausalLM.* reads GptOssForCausalLM"),
     "no architecture": ({"architectures": None, "model_type": None}, "describes no architecture"),
     "no biases": ({"attention_bias": False}, r"attention_bias=False \(supported: True\)"),
+    "a balance loss": ({"output_router_logits": True}, "output_router_logits=True"),
     "dropout": ({"attention_dropout": 0.1}, "attention_dropout=0.1"),
     "other bits": ({"quantization_config": {"quant_method": "fp8"}}, "quantised by 'fp8'; .* 'mxfp4' or none"),
     "irregular blocks": ({"layer_types": ["full_attention", "sliding_attention"] * 12}, "layer_types="),

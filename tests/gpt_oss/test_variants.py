@@ -38,7 +38,10 @@ def test_every_other_block_has_the_window_and_the_last_sees_all() -> None:
         ({"n_kv_heads": 3}, "not a multiple of n_kv_heads=3"),
         ({"top_k": 9}, "top_k=9 of n_experts=8"),
         ({"head_dim": 15}, "head_dim"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_seq_len": 512}}, "'dynamic' is not gpt-oss"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_seq_len": 512}},
+            "'dynamic' is not this family's",
+        ),
     ],
 )
 def test_a_shape_that_is_no_gpt_osss_is_refused(changes: dict[str, Any], said: str) -> None:

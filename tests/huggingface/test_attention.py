@@ -26,7 +26,7 @@ from transformers.models.llama4 import modeling_llama4
 
 from mt_core import UsageError
 from mt_core.nn import BlockContext, SdpaAttention
-from mt_plugin_huggingface.attention import NAME, Rule, _Mask, attend, inside, read_rules, register
+from mt_plugin_huggingface.attention import NAME, Rule, _Mask, attend, read_rules, register, use_context
 from mt_plugin_huggingface.frame import Frame
 from mt_plugin_huggingface.types import ModelType
 
@@ -93,7 +93,7 @@ def test_values_and_gradients_equal_transformers_eager_functions(
     q, k, v, sinks = leaves
     expected = alone(theirs, make, values, lengths, leaves)
     leaves = leaves if with_sinks else leaves[:3]
-    with inside(context_of(lengths), rule):
+    with use_context(context_of(lengths), rule):
         asked: dict[str, Any] = {"s_aux": sinks if with_sinks else None, "sliding_window": rule.window}
         out, _ = attend(Asking(None), q, k, v, None, scaling=0.3, **asked)
     torch.testing.assert_close(out, expected, atol=tolerance, rtol=tolerance)
@@ -148,7 +148,7 @@ def test_a_mask_of_another_pattern_is_refused() -> None:
 
 
 def test_a_pattern_on_top_of_a_rule_is_refused_though_some_pairs_look_alike() -> None:
-    with pytest.raises(UsageError, match="no attention here does it"):
+    with pytest.raises(UsageError, match="neither causal nor a window nor chunks"):
         _Mask(causal_mask_function, use_vmap=True).rule()
 
 
@@ -164,5 +164,5 @@ def test_a_pattern_on_top_of_a_rule_is_refused_though_some_pairs_look_alike() ->
 )
 def test_what_attention_does_not_do_is_refused_by_name(asked: dict[str, Any], message: str) -> None:
     q, k = torch.randn(ROWS, HEADS, TOKENS, 8), torch.randn(ROWS, KV_HEADS, TOKENS, 8)
-    with inside(context_of(), Rule()), pytest.raises(UsageError, match=message):
+    with use_context(context_of(), Rule()), pytest.raises(UsageError, match=message):
         attend(Asking(None), q, k, k, None, **asked)

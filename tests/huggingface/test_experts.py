@@ -84,7 +84,7 @@ def test_adapters_find_every_projection_but_those_of_routers(kind: str) -> None:
 
 
 def test_the_balance_loss_is_that_of_transformers() -> None:
-    """Of one mixture and one row, where both are defined alike: theirs adds up the K choices of a token, ours takes their mean."""
+    """Both are defined alike for one mixture and one row; each choice of a token counts as one."""
     ids, size = ids_of(1, 24), {"num_hidden_layers": 1}
     plain, balanced = built("mixtral", **size), built("mixtral", **size)
     balanced = HuggingFaceModel(
@@ -103,7 +103,7 @@ def test_the_balance_loss_is_that_of_transformers() -> None:
     logits_of(plain, rows_of(ids))
     weight = plain.get_parameter(f"{gate}.weight")
     theirs = load_balancing_loss_func((inputs[0].detach() @ weight.T,), 4, 2)
-    (expected,) = torch.autograd.grad(0.5 * theirs / 2, weight)
+    (expected,) = torch.autograd.grad(0.5 * theirs, weight)
     added = balanced.get_parameter(f"{gate}.weight").grad - weight.grad  # type: ignore[operator]
     assert distance(added, expected) < 1e-4
 

@@ -84,6 +84,7 @@ class TestMistral(BaseParity):
             "window_pattern in a mixture",
         ),
         "more experts than there are": ({"n_experts": 4, "top_k": 5}, "top_k=5 of n_experts=4"),
+        "experts of a token without experts": ({"top_k": 4}, "top_k=4 is for a mixture"),
         "a balance without experts": ({"balance": 0.1}, "balance=0.1 is for a mixture"),
         "three key heads": ({"n_kv_heads": 3}, "not a multiple of n_kv_heads=3"),
     }

@@ -89,7 +89,10 @@ class TestPhi(BaseParity):
             {"rope_scaling": {"type": "longrope", "factor": 2.0, "original_max_seq_len": 16}},
             "needs short_factor",
         ),
-        "another scaling": ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "'linear' is not Phi's"),
+        "another scaling": (
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            "'linear' is not this family's; use none or longrope",
+        ),
         "an odd part": ({"rotary_part": 0.2}, "rotary_part=0.2 of 16 channels is 3"),
     }
 

@@ -30,7 +30,7 @@ def load_model(folder: Path) -> Qwen:
     assert HUGGINGFACE.matches(folder)
     config = QwenConfig(**HUGGINGFACE.values(folder))
     model = Qwen(config)
-    loaders = fused_experts(HUGGINGFACE.tensors(folder, config), config.experts())
+    loaders = fused_experts(HUGGINGFACE.tensors(folder, config), config.expert_layouts)
     found = {name: load() for name, load in loaders.items()}
     assert set(found) == {name for name, _ in model.named_parameters()}
     model.load_state_dict(found, strict=False)

@@ -72,8 +72,14 @@ def test_a_generation_has_its_biases_and_norms_and_no_others() -> None:
         ({"n_experts": 4}, "top_k=8 of n_experts=4"),
         ({"n_experts": 8, "window": 8, "window_from": 1}, "window_from=1 in a mixture"),
         ({"n_experts": 8, "generation": 2}, "n_experts=8 in generation 2"),
-        ({"balance": 0.1}, "for a mixture; set n_experts"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_seq_len": 512}}, "'dynamic' is not Qwen's"),
+        ({"balance": 0.1}, "balance=0.1 is for a mixture; set n_experts"),
+        ({"top_k": 2, "expert_step": 2}, "top_k=2 is for a mixture.*expert_step=2 is for a mixture"),
+        ({"n_experts": 8, "expert_step": 5}, "leave no block with experts"),
+        ({"n_experts": 8, "dense_blocks": (0, 1, 2, 3)}, "leave no block with experts"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_seq_len": 512}},
+            "'dynamic' is not this family's; use none or linear",
+        ),
     ],
 )
 def test_a_shape_that_is_no_qwens_is_refused(changes: dict[str, Any], said: str) -> None:

@@ -14,12 +14,17 @@ from mt_core.weights import CONFIG, FIXED, KEYS, Architecture, layer_types, read
 
 
 class OddConfig(DecoderConfig):
+    scalings = ("none", "linear", "dynamic", "yarn", "llama3")
     odd: bool = False
     window: int | None = None
 
 
 PLAIN = Architecture(
-    name="PlainForCausalLM", model_type="plain", ours={"odd": False}, defaults={"head_dim": None, "rms_norm_eps": 1e-6}
+    name="PlainForCausalLM",
+    model_type="plain",
+    ours={"odd": False},
+    defaults={"head_dim": None, "rms_norm_eps": 1e-6},
+    rope_types=("default", "linear", "dynamic", "yarn", "llama3"),
 )
 ODD = Architecture(
     name="OddForCausalLM",

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from mt_core.config.base import ModelConfig
-from mt_core.config.rope import RopeScaling
+from mt_core.config.rope import RopeScaling, RopeType
 
 
 class DecoderConfig(ModelConfig):
     """Counts start with ``n_``; widths are in channels. A family adds its own fields, and gives a field another default by
     writing it again."""
+
+    scalings: ClassVar[tuple[RopeType, ...]] = ("none", "linear", "yarn", "llama3")
+    """Types of ``rope_scaling`` that the family has: those that its ``Architecture`` reads."""
 
     dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
     n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
@@ -66,6 +69,8 @@ class DecoderConfig(ModelConfig):
                 "a head has 2 channels, and dynamic scaling divides by the others; "
                 "set head_dim to 4 or more, or choose another rope_scaling.type"
             )
+        if self.rope_scaling.type not in self.scalings:
+            yield f"rope_scaling.type={self.rope_scaling.type!r} is not this family's; use {' or '.join(self.scalings)}"
         for name in ("short_factor", "long_factor"):
             count = len(getattr(self.rope_scaling, name))
             if count and count != self.rotary_width // 2:

@@ -73,6 +73,7 @@ class Architecture:
       ``keys`` is required.
     - ``fixed``: keys that change the maths, with the values that are supported. The first is for messages, and is written
       where ``FIXED`` does not have the key.
+    - ``rope_types``: rotary scalings that are read; the family's config has the same ``scalings``.
     - ``plain_windows``: blocks with a window have plain positions, whatever ``rope_scaling`` says; transformers 5 then writes
       rotary parameters by kind of block.
     - ``read(config, file)`` and ``write(config)``: what no table can say, more of our values and of their keys. Both win.
@@ -84,7 +85,7 @@ class Architecture:
     keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: FIXED)
-    rope_types: Sequence[str] = tuple(ROPE_TYPES)
+    rope_types: Sequence[str] = ("default", "linear", "yarn", "llama3")
     plain_windows: bool = False
     read: Callable[[Mapping[str, Any], Path], Mapping[str, Any]] = _nothing
     write: Callable[[Any], Mapping[str, Any]] = _nothing

@@ -14,7 +14,7 @@ from mt_core.nn import BlockContext, RMSNorm, Rotary, rotate, tokens_seen
 from .config import DeepseekConfig
 
 LATENT_EPS = 1e-6
-"""Of the norms of latents, whatever ``norm_eps`` is (DeepseekV2RMSNorm's default in modeling_deepseek.py)."""
+"""Added to the mean square in the norms of latents, whatever ``norm_eps`` is (DeepseekV2RMSNorm's default in modeling_deepseek.py)."""
 
 
 class LatentAttention(nn.Module):

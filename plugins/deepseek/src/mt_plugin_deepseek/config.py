@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from mt_core import ExpertLayout, ModelConfig, RopeScaling
 
 SCALINGS = ("none", "linear", "yarn", "llama3")
-"""All but ``dynamic``, which no DeepSeek was made with."""
+"""Types of ``rope_scaling`` that the family has."""
 
 
 class DeepseekConfig(ModelConfig):
@@ -100,5 +100,5 @@ class DeepseekConfig(ModelConfig):
 
     @property
     def expert_layouts(self) -> dict[str, ExpertLayout]:
-        """The same by the names of the modules that have them."""
+        """How each block's experts are stored, by the name of the module that has them."""
         return {f"model.layers.{index}.mlp.experts": self.expert_layout for index in range(self.n_dense, self.n_layers)}

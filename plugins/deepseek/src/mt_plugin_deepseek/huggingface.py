@@ -63,7 +63,6 @@ THEIR_FIXED: Mapping[str, tuple[Any, ...]] = {
     "moe_layer_freq": (1, None),
     "rope_interleave": (True, None),
 }
-ROPE_TYPES = ("default", "linear", "yarn", "llama3")
 
 
 def read_more(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -118,7 +117,6 @@ SECOND = Architecture(
         "topk_method": ("greedy", GROUPED, None),
         "norm_topk_prob": (False, None),
     },
-    rope_types=ROPE_TYPES,
     read=read_second,
     write=write_more,
 )
@@ -129,7 +127,6 @@ THIRD = Architecture(
     keys=THEIR_KEYS,
     defaults={"tie_word_embeddings": False, "n_group": 8, "topk_group": 4},
     fixed={**THEIR_FIXED, "scoring_func": ("sigmoid", None), "topk_method": ("noaux_tc", None)},
-    rope_types=ROPE_TYPES,
     read=read_third,
     write=write_more,
 )

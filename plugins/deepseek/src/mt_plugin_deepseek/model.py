@@ -40,7 +40,7 @@ class Deepseek(DecoderModel):
         rotary = Rotary(config.rope_dim, theta=config.rope_theta, scaling=config.rope_scaling)
         norm = partial(RMSNorm, eps=config.norm_eps)
         blocks = (
-            Block(LatentAttention(config, index, rotary), make_mlp(config, index), dim=config.dim, norm=norm)
+            Block(LatentAttention(config, index, rotary), build_mlp(config, index), dim=config.dim, norm=norm)
             for index in range(config.n_layers)
         )
         decoder = Decoder(nn.Embedding(config.vocab_size, config.dim), blocks, norm(config.dim))
@@ -62,12 +62,12 @@ class Deepseek(DecoderModel):
         balance_by_bias(context, self.config.balance_rate)
 
 
-def make_mlp(config: DeepseekConfig, index: int) -> nn.Module:
+def build_mlp(config: DeepseekConfig, index: int) -> nn.Module:
     """Return the MLP of one block: dense at the bottom, a mixture above."""
-    return GatedMLP(config.dim, config.ffn_dim) if index < config.n_dense else make_mixture(config, index)
+    return GatedMLP(config.dim, config.ffn_dim) if index < config.n_dense else build_mixture(config, index)
 
 
-def make_mixture(config: DeepseekConfig, index: int) -> Mixture:
+def build_mixture(config: DeepseekConfig, index: int) -> Mixture:
     """Experts of which each token goes to a few, and beside them a gated MLP for all tokens, as wide as the shared experts together."""
     is_v3 = config.generation == 3
     options = RouterOptions(

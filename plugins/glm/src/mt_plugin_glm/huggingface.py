@@ -36,7 +36,6 @@ ARCHITECTURES = (
             "attention_bias": True,
         },
         fixed={key: known for key, known in FIXED.items() if key != "partial_rotary_factor"},
-        rope_types=("default", "linear", "yarn", "llama3"),
         read=_read,
         write=_write,
     ),

@@ -69,8 +69,11 @@ GPT_OSS = Architecture(
     },
     # the published files leave the first out
     defaults={"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "tie_word_embeddings": False, "rope_theta": 150_000.0},
-    fixed={**{key: FIXED[key] for key in FIXED if key != "quantization_config"}, "attention_bias": (True, None)},
-    rope_types=("default", "linear", "yarn", "llama3"),
+    fixed={
+        **{key: FIXED[key] for key in FIXED if key != "quantization_config"},
+        "attention_bias": (True, None),
+        "output_router_logits": (False, None),
+    },
     read=read_more,
     write=write_more,
 )

@@ -38,7 +38,7 @@ class GptOss(DecoderModel):
         rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
         norm = partial(RMSNorm, eps=config.norm_eps)
         blocks = (
-            Block(Attention(config, index, rotary), make_mixture(config, index, layout), dim=config.dim, norm=norm)
+            Block(Attention(config, index, rotary), build_mixture(config, index, layout), dim=config.dim, norm=norm)
             for index, layout in enumerate(config.expert_layouts.values())
         )
         decoder = Decoder(nn.Embedding(config.vocab_size, config.dim), blocks, norm(config.dim))
@@ -59,7 +59,7 @@ class Attention(GroupedQueryAttention):
         return {**super().attention_options(), "sinks_N": self.sinks}
 
 
-def make_mixture(config: GptOssConfig, index: int, layout: ExpertLayout) -> Mixture:
+def build_mixture(config: GptOssConfig, index: int, layout: ExpertLayout) -> Mixture:
     """Experts, of which each token goes to the few with the best scores; their weights are a softmax over these scores alone."""
     options = RouterOptions(n_experts=config.n_experts, top_k=config.top_k, order="choose-first", bias=True)
     activation = partial(clamped_swiglu, limit=config.swiglu_limit, alpha=config.swiglu_alpha)

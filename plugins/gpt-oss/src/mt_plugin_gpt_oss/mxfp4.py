@@ -14,7 +14,7 @@ from torch import Tensor
 POSITIVE = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The values of E2M1 by their lower three bits; the fourth is the sign."""
 BIAS = 127
-"""Of the exponents (E8M0): what a scale of 0 stands for is 2 ** -127."""
+"""Subtracted from the exponents (E8M0): a scale of 0 stands for 2 ** -127."""
 
 
 def dequantise(blocks_XOGb: Tensor, scales_XOG: Tensor) -> Tensor:

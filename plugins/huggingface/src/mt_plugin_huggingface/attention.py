@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from .frame import Call
 
 NAME = "mt"
-"""The attention's name at transformers. No mask function has it, so that models make no mask."""
+"""Name of the attention at transformers. No mask function has it, so that models make no mask."""
 RULES = "mt-rules"
-"""Its name while a model is asked by which rules it would make its masks."""
+"""Name of the attention while a model is asked by which rules it would make its masks."""
 
 
 class Rule(NamedTuple):
-    """Which tokens before it a token sees, by the mask that a model makes: all, those of a window, or those of its chunk."""
+    """Rule of a mask: a token sees all tokens before it, those of a window (tokens), or those of its chunk (tokens)."""
 
     window: int | None = None
     chunk: int | None = None
 
 
-class _Inside(NamedTuple):
+class _Current(NamedTuple):
     context: BlockContext
     rule: Rule | None
 
 
-_INSIDE: ContextVar[_Inside] = ContextVar("context and rule of the block that runs")
+_CURRENT: ContextVar[_Current] = ContextVar("context and rule of the block that runs")
 
-_WITHOUT_MEANING = frozenset(
+_UNUSED_KEYWORDS = frozenset(
     {
         "position_ids",
         "position_embeddings",
@@ -58,7 +58,7 @@ _WITHOUT_MEANING = frozenset(
         "num_items_in_batch",
     }
 )
-"""What models hand on and attention has no use for. Any other keyword is refused: ignored, it would be wrong in silence."""
+"""Keywords that models pass on to attention, and that change nothing of it. Any other is refused: ignored, it would be wrong in silence."""
 
 
 def register() -> None:
@@ -68,13 +68,13 @@ def register() -> None:
 
 
 @contextmanager
-def inside(context: BlockContext, rule: Rule | None = None) -> Iterator[None]:
-    """Run a block in this context, by this rule of its mask. Not as keywords: some layers hand on none."""
-    token = _INSIDE.set(_Inside(context, rule))
+def use_context(context: BlockContext, rule: Rule | None = None) -> Iterator[None]:
+    """Let attention of the blocks that run meanwhile have this context and rule, which no keyword brings: some layers pass none on."""
+    token = _CURRENT.set(_Current(context, rule))
     try:
         yield
     finally:
-        _INSIDE.reset(token)
+        _CURRENT.reset(token)
 
 
 def read_rules(model: nn.Module, run: Callable[[], Sequence[Call]]) -> list[Rule]:
@@ -100,7 +100,7 @@ def read_rules(model: nn.Module, run: Callable[[], Sequence[Call]]) -> list[Rule
 
 
 class _Mask:
-    """Stands for a mask: knows how transformers would fill it, ``function(row, head, query, key)``."""
+    """A mask that is not made, with the function by which transformers would fill it: ``function(row, head, query, key)``."""
 
     def __init__(self, mask_function: Any, local_size: int | None = None, use_vmap: bool = False, **named: Any) -> None:
         self._function, self._size, self._has_more = mask_function, local_size, use_vmap
@@ -119,14 +119,14 @@ class _Mask:
         found = [rule for rule, expected_QS in rules.items() if torch.equal(seen_QS, expected_QS)]
         if self._has_more or not found:
             raise UsageError(
-                "this model's mask is neither causal nor a window nor chunks, and no attention here does it"
+                "this model's mask is neither causal nor a window nor chunks, which is all that attention does here; use another model"
             )
         return found[0]
 
 
 def current_context() -> BlockContext:
-    """The context of the block, or of the frame, that runs."""
-    return _INSIDE.get().context
+    """Return the context of the block, or of the frame, that runs."""
+    return _CURRENT.get().context
 
 
 def attend(
@@ -145,14 +145,16 @@ def attend(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """(B, N, T, H), (B, K, S, H), (B, K, S, W) -> (B, T, N, W), as transformers calls it. Raises ``UsageError`` for other wishes."""
-    unknown = [name for name, given in others.items() if given is not None and name not in _WITHOUT_MEANING]
+    unknown = [name for name, given in others.items() if given is not None and name not in _UNUSED_KEYWORDS]
     unknown += ["attention_mask"] * (attention_mask is not None) + ["is_causal=False"] * (is_causal is False)
     unknown += ["dropout"] * bool(dropout)
-    context, rule = _INSIDE.get()
+    context, rule = _CURRENT.get()
     if rule is not None and rule.window != sliding_window:
         unknown += [f"a window of {sliding_window} where its mask has {rule.window}"]
     if unknown:
-        raise UsageError(f"{type(module).__name__} asks attention for {', '.join(unknown)}, which is not done here")
+        raise UsageError(
+            f"{type(module).__name__} asks attention for {', '.join(unknown)}, which is not done here; use another model"
+        )
     q_BTNH, k_BSKH, v_BSKW = (each.transpose(1, 2) for each in (query, key, value))
     q_BTNH = _scale_by_document(module, q_BTNH, context, k_BSKH.shape[1])
     chunk = None if rule is None else rule.chunk

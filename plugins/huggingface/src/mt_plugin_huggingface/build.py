@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EXPERTS = "grouped_mm"
-"""Which of transformers' functions runs the experts that mt_core's do not: tokens are sorted by expert, and added up in their own
+"""Name of transformers' function for the experts that mt_core's do not run: tokens are sorted by expert, and added up in their own
 order, so that two runs give the same bits."""
 
 _SMALL = 4096
-"""Elements of a parameter that is no matrix of a layer."""
+"""Largest parameter that is kept with its value (elements); a matrix of a layer has more."""
 
 _DROPOUT = re.compile(r"dropout|pdrop|drop_path|layerdrop")
 
 
 def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
-    """The model on the default device and in the default dtype, its head tied where the config ties it.
+    """Build the model on the default device and in the default dtype, its head tied where the config ties it.
 
     Dropout and noise of routers are 0, whatever the config says: no other layout would draw the same. Buffers that files have are
     frozen parameters here, so that they are read, moved and saved as all others.
@@ -55,14 +55,14 @@ def _shape(tensor: Tensor) -> torch.Size:
 
 
 def saved_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """Buffers that files have, by name."""
+    """Return the buffers that files have, by name."""
     saved = model.state_dict()
     return {name: buffer for name, buffer in model.named_buffers() if name in saved}
 
 
 def built_values(config: HuggingFaceConfig) -> dict[str, Tensor]:
-    """What the constructors of modules put into saved buffers and small parameters, in fp32 on the CPU: first values that no rule of
-    transformers draws."""
+    """Return what the constructors of modules put into saved buffers and small parameters, by name, in fp32 on the CPU: first values
+    that no rule of transformers draws."""
     with _small_on_cpu(_SMALL):
         model = build_plain(config)
     found = {**saved_buffers(model), **{name: each for name, each in model.named_parameters() if not each.is_meta}}
@@ -70,7 +70,10 @@ def built_values(config: HuggingFaceConfig) -> dict[str, Tensor]:
 
 
 def build_plain(config: HuggingFaceConfig) -> PreTrainedModel:
-    """As transformers builds it, but for dropout, attention and experts: its tensors are those that files have."""
+    """Build the model as transformers does, but for dropout, attention and experts: its tensors are those that files have.
+
+    Raises ``WeightsError`` for a config that transformers makes no model of.
+    """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
     from transformers.initialization import no_init_weights
@@ -100,7 +103,7 @@ def build_plain(config: HuggingFaceConfig) -> PreTrainedModel:
 
 
 def true_buffers(config: HuggingFaceConfig) -> dict[str, Tensor]:
-    """Floating-point buffers that no file has, such as the wavelengths of rotary positions, in fp32 on the CPU, by name.
+    """Return the floating-point buffers that no file has, such as the wavelengths of rotary positions, in fp32 on the CPU, by name.
 
     They are computed where the model is built. A build under ``zero.Init`` rounds them to the run's dtype, and so does a cast of the
     model; without them a model is wrong, and does not say so.
@@ -111,7 +114,10 @@ def true_buffers(config: HuggingFaceConfig) -> dict[str, Tensor]:
 
 
 def mask_rules(config: HuggingFaceConfig) -> list[Rule]:
-    """By which rule the model masks the attention of each block; by a build of its own, whatever holds the model's tensors."""
+    """Return the rule by which the model masks the attention of each block.
+
+    A small build of its own is asked: the tensors of the model that runs may be divided among ranks.
+    """
     with unset_fake_temporarily(), torch.no_grad(), _small_on_cpu():  # a plan on paper has tensors without values
         model, kind = build_language_model(config), config.kind
         frame, positions = Frame(model, kind), torch.arange(2)[None]
@@ -122,7 +128,7 @@ def mask_rules(config: HuggingFaceConfig) -> list[Rule]:
 
 @contextmanager
 def _small_on_cpu(largest: int = 0) -> Iterator[None]:
-    """A model that is built inside has its buffers in fp32 on the CPU, and parameters of up to so many elements."""
+    """Let models that are built meanwhile have values in fp32 on the CPU: buffers, and parameters of up to so many elements."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

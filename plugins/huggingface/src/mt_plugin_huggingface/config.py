@@ -25,7 +25,7 @@ class HuggingFaceConfig(ModelConfig):
     balance_loss: float = Field(
         0.0,
         ge=0,
-        description="coefficient of the balance loss of each row and mixture; left out, config.json's where it has output_router_logits",
+        description="coefficient of each row's balance loss, a choice counting as one; default: config.json's, if it is used there",
     )
 
     @model_validator(mode="before")

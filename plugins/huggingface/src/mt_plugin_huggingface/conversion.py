@@ -57,7 +57,7 @@ class Conversion:
     model: PreTrainedModel
 
     def run(self, tensors: Iterable[Tensor]) -> dict[str, Tensor]:
-        """What comes out, by name, of tensors in the order of ``members``."""
+        """Convert tensors, given in the order of ``members``; return those that come out, by name."""
         converter = deepcopy(self.converter)
         for (pattern, name), tensor in zip(self.members, tensors, strict=True):
             converter.add_tensor(self.first, name, pattern, tensor)
@@ -65,7 +65,7 @@ class Conversion:
         return {name: each[0] if isinstance(each, list) else each for name, each in found.items()}
 
 
-class Joined:
+class JoinedLoader:
     """Loads one tensor of the model out of several in the files, which have ``shapes``."""
 
     def __init__(self, conversion: Conversion, name: str, found: Loaders, shapes: Mapping[str, torch.Size]) -> None:
@@ -111,8 +111,8 @@ def _moves_rows(operation: Any) -> bool:
     return at != {0} if isinstance(operation, MergeModulelist) else not at or 0 in at
 
 
-class Parted:
-    """Loads the tensors that files have instead of one of the model; what was not asked for yet waits for it."""
+class SplitLoader:
+    """Loads the tensors that files have instead of one of the model; those that were not asked for yet are held."""
 
     def __init__(self, conversion: Conversion, loaders: Loaders) -> None:
         self._conversion = conversion
@@ -120,7 +120,7 @@ class Parted:
         self._ready: dict[str, Tensor] = {}
 
     def load(self, name: str) -> Tensor:
-        """One of them; each is held until it is taken once."""
+        """Return one of them, which is held until it is taken once."""
         if name not in self._ready:
             self._ready = self._conversion.run(load() for load in self._loaders)
         return self._ready.pop(name)
@@ -167,7 +167,7 @@ class Conversions:
                 )
             shapes = self._shapes_of(ours, [name for _, name in members], pieces.get(ours, {}), where)
             conversion = Conversion(by_pattern[members[0][0]], ours, members, self.model)
-            out[ours] = Joined(conversion, ours, found, shapes)
+            out[ours] = JoinedLoader(conversion, ours, found, shapes)
         return out
 
     def _renamed(self, theirs: str) -> tuple[str, str | None]:
@@ -208,7 +208,7 @@ class Conversions:
     def _pieces(self) -> dict[str, dict[str, Piece]]:
         """Tensor of the model → plain name → the tensor in files, of those that make it."""
         out: dict[str, dict[str, Piece]] = {}
-        for conversion, pieces in self._parted(self._state):
+        for conversion, pieces in self._splits(self._state):
             for _, ours in conversion.members:
                 out[ours] = {self._plain_name(piece.name): piece for piece in pieces.values()}
         return out
@@ -217,12 +217,12 @@ class Conversions:
 
     def written(self, loaders: Loaders) -> Loaders:
         """Loaders of the tensors that files have, of those of the model."""
-        parted = self._parted(loaders)
-        joined = {name for conversion, _ in parted for _, name in conversion.members}
+        splits = self._splits(loaders)
+        joined = {name for conversion, _ in splits for _, name in conversion.members}
         renamings = self._reverse()[0]
         out: Loaders = {apply_renamings(name, renamings): load for name, load in loaders.items() if name not in joined}
-        for conversion, pieces in parted:
-            parts = Parted(conversion, loaders)
+        for conversion, pieces in splits:
+            parts = SplitLoader(conversion, loaders)
             out |= {piece.name: partial(parts.load, name) for name, piece in pieces.items()}
         return out
 
@@ -238,7 +238,7 @@ class Conversions:
             [each for each in back if isinstance(each, WeightConverter)],
         )
 
-    def _parted(self, names: Iterable[str]) -> list[tuple[Conversion, dict[str, Piece]]]:
+    def _splits(self, names: Iterable[str]) -> list[tuple[Conversion, dict[str, Piece]]]:
         """Conversions from the model to files, with the names that come out → tensors in files."""
         renamings, converters = self._reverse()
         by_pattern = {pattern: each for each in converters for pattern in each.source_patterns}

@@ -34,13 +34,13 @@ from mt_core.nn import (
 )
 
 from .attention import current_context
-from .frame import become
+from .frame import mix_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _MARKS = ("has_gate", "has_bias", "is_transposed", "is_concatenated", "has_post_expert_norm")
-"""What ``use_experts_implementation`` of transformers says of a module of experts."""
+"""Attributes that ``use_experts_implementation`` of transformers gives a module of experts."""
 
 
 def use_experts(model: PreTrainedModel) -> None:
@@ -50,7 +50,7 @@ def use_experts(model: PreTrainedModel) -> None:
         if is_gated(module):
             _become_experts(module, projections)
         elif any("jitter" in name for name in vars(module)):
-            become(module, _Still)
+            mix_in(module, _WithoutNoise)
 
 
 def is_gated(module: nn.Module) -> bool:
@@ -73,7 +73,7 @@ def _become_experts(module: Any, projections: tuple[str, str, str]) -> None:
     )
     theirs = copy.copy(module)
     theirs.__dict__["_parameters"] = {}  # a listed form outlives the fused tensors
-    become(module, TheirExperts, theirs=theirs)
+    mix_in(module, TheirExperts, theirs=theirs)
     module.layout, module.activation = layout, activation_of(theirs)
     if not layout.bias:
         module.gate_up_proj_bias = module.down_proj_bias = None
@@ -165,8 +165,8 @@ def module_to_draw(experts: nn.Module, name: str, tensor: Tensor) -> nn.Module:
     return out
 
 
-class _Still:
-    """A module that adds noise in training, and here does not."""
+class _WithoutNoise:
+    """Runs a module that adds noise in training as in evaluation."""
 
     def forward(self, *args: Any, **named: Any) -> Any:
         self.training = False
@@ -217,7 +217,7 @@ def idle_weights(model: nn.Module) -> float:
 def watch_routers(model: nn.Module, *, balance: float, factor: LossFactor) -> None:
     """Report what routers choose, and balance it by ``balance_loss`` with this coefficient."""
     for name, router in routers_of(model).items():
-        become(router, _Router, name=name, balance=balance, factor=factor)
+        mix_in(router, _Router, name=name, balance=balance, factor=factor)
 
 
 class _Router:
@@ -230,5 +230,7 @@ class _Router:
         if context.collects():
             report_choice(choice, context, f"experts.{self.__dict__['_name']}")
         if balance and torch.is_grad_enabled():
-            weights_NK = with_loss(weights_NK, balance * balance_loss(choice, context), self.__dict__["_factor"])
+            # transformers counts each of a token's choices as one, balance_loss all of them together
+            loss = balance * experts_NK.shape[-1] * balance_loss(choice, context)
+            weights_NK = with_loss(weights_NK, loss, self.__dict__["_factor"])
         return logits_NX, weights_NK, experts_NK

@@ -23,7 +23,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from mt_core import UsageError
 from mt_core.nn import BlockContext
 
-from .attention import CacheOfModel, inside
+from .attention import CacheOfModel, use_context
 from .types import ModelType
 
 
@@ -57,7 +57,7 @@ class StandIn(nn.Module):
         return (hidden_states, *[None] * (tuple_size - 1)) if tuple_size else hidden_states
 
 
-class Behind(nn.Module):
+class FinalNorm(nn.Module):
     """Stands for the norm behind the blocks, and returns its input; before the blocks it is that norm, which some models have there too."""
 
     def __init__(self, real: nn.Module, calls: list[Call], n_blocks: int) -> None:
@@ -73,8 +73,8 @@ class Behind(nn.Module):
         return out
 
 
-class Plain(nn.Module):
-    """A module that is a layer of its own, by its own class: without the ``forward`` and the hooks of the layer.
+class OwnForward(nn.Module):
+    """Runs a module that became a layer by the ``forward`` of its own class, without that and the hooks of the layer.
 
     Where another pipeline stage has its parameters, it gives zero.
     """
@@ -104,11 +104,11 @@ class Frame:
         assert isinstance(blocks, nn.ModuleList), f"{kind.name}: {kind.blocks} is no list of blocks"
         instead: dict[str, nn.Module] = {
             kind.blocks: nn.ModuleList(StandIn(block, self._calls, kind.tuple_size) for block in blocks),
-            kind.norm: Behind(model.get_submodule(kind.norm), self._calls, len(blocks)),
+            kind.norm: FinalNorm(model.get_submodule(kind.norm), self._calls, len(blocks)),
         }
         if kind.positions is not None:
-            instead[kind.positions] = Plain(model.get_submodule(kind.positions))
-        self._embedded = Given(model.get_submodule(kind.embed))
+            instead[kind.positions] = OwnForward(model.get_submodule(kind.positions))
+        self._embedded = FixedOutput(model.get_submodule(kind.embed))
         if kind.scales_ids:
             instead[kind.embed] = self._embedded
         decoder, _, _ = kind.blocks.partition(".")
@@ -116,12 +116,15 @@ class Frame:
         accepted = inspect.signature(type(self._outside).forward).parameters
         self._kind, self._takes_positions = kind, "position_ids" in accepted
         self._cache = next((name for name in ("past_key_values", "cache_params") if name in accepted), "")
-        self._given = Given(model.get_submodule(decoder))
-        head = Plain(model.get_submodule(kind.head))
-        self._language_model = _copy_with(model, {decoder: self._given, kind.head: head})
+        self._decoder_output = FixedOutput(model.get_submodule(decoder))
+        head = OwnForward(model.get_submodule(kind.head))
+        self._language_model = _copy_with(model, {decoder: self._decoder_output, kind.head: head})
 
     def run(self, hidden_BTD: Tensor, context: BlockContext) -> list[Call]:
-        """The decoder's forward on embedded tokens: how it calls each block. Raises ``UsageError`` for what is no list of layers."""
+        """Run the decoder's forward on embedded tokens, and return how it calls each block.
+
+        Raises ``UsageError`` for a model that is no list of layers.
+        """
         named: dict[str, Any] = {"use_cache": context.cache is not None}
         if context.cache is not None:
             named[self._cache] = CacheOfModel(context.cache, contiguous=self._kind.own_attention)
@@ -132,7 +135,7 @@ class Frame:
             named["input_ids"] = torch.zeros_like(context.positions_BT)
         else:
             named["inputs_embeds"] = hidden_BTD.clone() if self._kind.scales_in_place else hidden_BTD
-        with self._embedded.giving(hidden_BTD), inside(context):
+        with self._embedded.returning(hidden_BTD), use_context(context):
             self._outside(**named)
         calls = list(self._calls)
         self._calls.clear()
@@ -144,21 +147,21 @@ class Frame:
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """(N, D) -> (N, V): all that the language model does to hidden states, caps and scales of logits included."""
-        with self._given.giving(_Output(last_hidden_state=hidden_ND[None])):
+        with self._decoder_output.returning(_Output(last_hidden_state=hidden_ND[None])):
             logits: Tensor = self._language_model(inputs_embeds=hidden_ND[None], use_cache=False).logits
         return logits[0]
 
 
-class Given(nn.Module):
-    """Stands for a module, such as the decoder in front of a head, and returns what it is given."""
+class FixedOutput(nn.Module):
+    """Stands for a module, such as the decoder in front of a head, and returns the output that ``returning`` sets."""
 
     def __init__(self, real: nn.Module) -> None:
         super().__init__()
         self.__dict__ |= {"real": real, "output": None}
 
     @contextmanager
-    def giving(self, output: Any) -> Iterator[None]:
-        """Return this in the meantime."""
+    def returning(self, output: Any) -> Iterator[None]:
+        """Return this output whenever the module is called meanwhile."""
         self.__dict__["output"] = output
         try:
             yield
@@ -182,8 +185,8 @@ class _Output(BaseModelOutputWithPast):  # type: ignore[misc]
             raise AttributeError(name)
 
 
-def become(module: nn.Module, layer: type, **known: Any) -> None:
-    """Give a module a layer's ``forward`` before its own."""
+def mix_in(module: nn.Module, layer: type, **known: Any) -> None:
+    """Put a class before a module's own, so that its ``forward`` runs first; ``known`` become attributes with an underscore."""
     module.__dict__ |= {f"_{key}": value for key, value in known.items()}
     module.__class__ = type(type(module).__name__, (layer, type(module)), {})
 

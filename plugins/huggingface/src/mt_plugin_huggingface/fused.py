@@ -25,23 +25,23 @@ _WIDTHS = 8, 12
 
 
 def use_fused(model: nn.Module) -> None:
-    """Take mt_core's operations in the modules that they give the same bits as."""
+    """Run norms and gated MLPs by mt_core's operations where these give the same bits."""
     found: dict[Any, type[nn.Module] | None] = {}
     for module in model.modules():
         key = _key(module)
         if key not in found:
-            found[key] = _fitting(module)
+            found[key] = _find_operation(module)
         if (operation := found[key]) is not None:
-            _put(module, operation)
+            _use_operation(module, operation)
 
 
 def _key(module: nn.Module) -> Any:
-    """What modules have in common that do the same: their class, their plain attributes, and classes of their children."""
+    """Return what modules have in common that do the same: their class, their plain attributes, and classes of their children."""
     plain = {name: each for name, each in module.__dict__.items() if isinstance(each, str | int | float)}
     return type(module), tuple(plain.items()), tuple((name, type(each)) for name, each in module._modules.items())
 
 
-def _put(module: nn.Module, operation: type[nn.Module]) -> None:
+def _use_operation(module: nn.Module, operation: type[nn.Module]) -> None:
     module.__class__ = type(type(module).__name__, (operation, type(module)), {})
     if issubclass(operation, RMSNorm):
         module.__dict__["eps"] = next(module.__dict__[name] for name in _EPS if name in module.__dict__)
@@ -79,8 +79,8 @@ class _GegluMLP(_GatedMLP):
     gate = staticmethod(geglu)
 
 
-def _fitting(module: nn.Module) -> type[nn.Module] | None:
-    """The operation that does what the module does, tried on values of its own."""
+def _find_operation(module: nn.Module) -> type[nn.Module] | None:
+    """Return the operation that does what the module does, tried on values of its own; ``None`` where there is none."""
     width, hidden = _WIDTHS
     weight = module._parameters.get("weight")
     twin = copy.copy(module)
@@ -97,7 +97,7 @@ def _fitting(module: nn.Module) -> type[nn.Module] | None:
         }
     else:
         return None
-    return next((operation for operation in tried if _does_alike(twin, operation)), None)
+    return next((operation for operation in tried if _gives_same_bits(twin, operation)), None)
 
 
 class _Product(nn.Module):
@@ -114,10 +114,10 @@ class _Product(nn.Module):
 
 
 @torch.no_grad()
-def _does_alike(twin: nn.Module, operation: type[nn.Module]) -> bool:
+def _gives_same_bits(twin: nn.Module, operation: type[nn.Module]) -> bool:
     """Return whether an operation gives the bits that a module gives. One that takes something else than hidden states does not."""
     other = copy.copy(twin)
-    _put(other, operation)
+    _use_operation(other, operation)
     for dtype in (torch.float32, torch.bfloat16):
         x_BTD = _values(2, 3, _WIDTHS[0]).to(dtype)
         for each in (twin, other):

@@ -19,7 +19,7 @@ from torch import Generator, Tensor, nn
 from mt_core import whole_shape
 from mt_core.nn import BlockContext, Layer, TrainModel
 
-from .attention import Rule, inside
+from .attention import Rule, use_context
 from .build import build_language_model, built_values, mask_rules, true_buffers
 from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
 from .experts import (
@@ -31,7 +31,7 @@ from .experts import (
     routers_of,
     watch_routers,
 )
-from .frame import Call, Frame, become
+from .frame import Call, Frame, mix_in
 from .fused import use_fused
 from .linear import use_transposed_linear
 from .rotary import use_document_lengths
@@ -59,11 +59,11 @@ class HuggingFaceModel(TrainModel):
         outside = Outside(config, model)
         self.__dict__["_outside"] = outside
         for number, block in enumerate(cast(nn.ModuleList, self.get_submodule(kind.blocks))):
-            become(block, _Block, outside=outside, number=number)
+            mix_in(block, _Block, outside=outside, number=number)
         if kind.positions is not None:
-            become(self.get_submodule(kind.positions), _Positions, outside=outside)
+            mix_in(self.get_submodule(kind.positions), _Positions, outside=outside)
         if not kind.plain_head:
-            become(self.get_submodule(kind.head), _Head, outside=outside)
+            mix_in(self.get_submodule(kind.head), _Head, outside=outside)
         use_transposed_linear(self.get_submodule(kind.blocks))
         watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
@@ -80,7 +80,7 @@ class HuggingFaceModel(TrainModel):
         return [Layer(path, self.get_submodule(path)) for path in paths]
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
-        """As transformers begins this parameter, drawn from ``generator`` alone."""
+        """Draw a parameter by transformers' rule, from ``generator`` alone."""
         outside: Outside = self.__dict__["_outside"]
         module = self._module_to_draw(name, tensor)
         seed = int(torch.randint(2**62, (), generator=generator))
@@ -99,8 +99,8 @@ class HuggingFaceModel(TrainModel):
     def _module_to_draw(self, name: str, tensor: Tensor) -> nn.Module:
         """A copy of the module that has this parameter, with all others on the meta device."""
         for place, experts in self.named_modules():
-            inside, own = f"{place}.", name.removeprefix(f"{place}.")
-            if isinstance(experts, TheirExperts | TheirListedExperts) and name.startswith(inside) and "." in own:
+            prefix, own = f"{place}.", name.removeprefix(f"{place}.")
+            if isinstance(experts, TheirExperts | TheirListedExperts) and name.startswith(prefix) and "." in own:
                 return module_to_draw(experts, own, tensor)
         path, _, own = name.rpartition(".")
         module = copy.copy(self.get_submodule(path))
@@ -128,7 +128,7 @@ class Outside:
         self._rules: list[Rule] | None = None
 
     def rule(self, number: int) -> Rule | None:
-        """By which rule the model masks the attention of a block, read once; ``None`` where attention is the model's own."""
+        """Return the rule by which the model masks the attention of a block; ``None`` where attention is the model's own."""
         if self.config.kind.own_attention:
             return None
         if self._rules is None:
@@ -142,7 +142,7 @@ class Outside:
         return self._built
 
     def forget_buffers(self) -> None:
-        """See that they are put back before the next forward."""
+        """Let the true values be put back before the next forward."""
         self._restored = None
 
     def frame(self, device: torch.device) -> Frame:
@@ -154,7 +154,7 @@ class Outside:
         return self._frame
 
     def calls(self, context: BlockContext, hidden_BTD: Tensor) -> list[Call]:
-        """How each block of this forward is called. It does not hang on hidden states, and where no earlier layer has found out
+        """Return how each block of this forward is called. It does not hang on hidden states, and where no earlier layer has found out
         (on a later pipeline stage) these are zeros."""
         if _SHARED not in context.shared:
             with torch.no_grad():
@@ -186,7 +186,7 @@ class _Block:
         call, kind = outside.calls(context, hidden_BTD)[number], outside.config.kind
         goes_on = context.cache is not None and context.cache.length > 0
         pieces = torch.split(hidden_BTD, 1, 1) if kind.by_token and goes_on else [hidden_BTD]
-        with inside(context, outside.rule(number)):
+        with use_context(context, outside.rule(number)):
             outs = [super(_Block, self).forward(piece, *call.args, **call.named) for piece in pieces]  # type: ignore[misc]
         hidden = [out[0] if kind.tuple_size else out for out in outs]
         return hidden[0] if len(hidden) == 1 else torch.cat(hidden, 1)

@@ -44,7 +44,7 @@ def values(path: Path) -> Mapping[str, Any]:
 
 
 def _with_named_infinity(value: Any) -> Any:
-    """The same with numbers that JSON does not have as transformers 5 writes them; before, it wrote a bare ``Infinity``."""
+    """Return a value with the numbers that JSON does not have as transformers 5 writes them; before, it wrote a bare ``Infinity``."""
     if isinstance(value, dict):
         return {key: _with_named_infinity(each) for key, each in value.items()}
     if isinstance(value, list):

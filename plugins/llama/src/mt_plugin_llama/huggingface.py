@@ -23,6 +23,7 @@ LLAMA = Architecture(
         "attention_bias": False,
         "mlp_bias": False,
     },
+    rope_types=("default", "linear", "dynamic", "yarn", "llama3", "longrope"),
 )
 
 HUGGINGFACE = decoder_format(LLAMA)

@@ -25,8 +25,9 @@ class MistralConfig(WindowedDecoderConfig):
         """The experts."""
         yield from super().faults()
         if self.n_experts is None:
-            if self.balance:
-                yield f"balance={self.balance} is for a mixture; set n_experts, or leave it out"
+            for name in ("top_k", "balance"):
+                if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                    yield f"{name}={value} is for a mixture; set n_experts, or leave it out"
             return
         if self.window_pattern != ("window",):
             yield "window_pattern in a mixture, whose blocks are alike; leave it out"
@@ -40,14 +41,16 @@ class MistralConfig(WindowedDecoderConfig):
         assert self.n_experts is not None, "a dense model has no router"
         return RouterOptions(n_experts=self.n_experts, top_k=self.top_k, normalise=True)
 
+    @property
     def expert_layout(self) -> ExpertLayout:
         """How the experts of one block are stored, with the names of the published files."""
         assert self.n_experts is not None, "a dense model has no experts"
         names = ("w1", "w3", "w2")
         return ExpertLayout(n_experts=self.n_experts, width=self.dim, hidden=self.ffn_dim, projections=names)
 
-    def experts(self) -> dict[str, ExpertLayout]:
-        """Return the layouts of the experts by the names of their modules; none for a dense model."""
+    @property
+    def expert_layouts(self) -> dict[str, ExpertLayout]:
+        """How each block's experts are stored, by the name of the module that has them; empty for a dense model."""
         if self.n_experts is None:
             return {}
-        return {f"model.layers.{index}.mlp.experts": self.expert_layout() for index in range(self.n_layers)}
+        return {f"model.layers.{index}.mlp.experts": self.expert_layout for index in range(self.n_layers)}

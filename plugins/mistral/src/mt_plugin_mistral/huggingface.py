@@ -34,7 +34,6 @@ DEFAULTS: Mapping[str, Any] = {
     "tie_word_embeddings": False,
     "sliding_window": 4096,
 }
-ROPE_TYPES = ("default", "linear", "yarn", "llama3")
 
 
 def _read(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -53,7 +52,6 @@ MISTRAL = Architecture(
     model_type="mistral",
     ours={"window_pattern": ("window",), "n_experts": None},
     defaults=DEFAULTS,
-    rope_types=ROPE_TYPES,
     read=_read,
     write=lambda config: {"sliding_window": config.window},
 )
@@ -62,7 +60,6 @@ MINISTRAL = Architecture(
     model_type="ministral",
     ours={"n_experts": None},
     defaults=DEFAULTS,
-    rope_types=ROPE_TYPES,
     read=read_windows,
     write=write_windows,
 )
@@ -100,7 +97,7 @@ def written(config: MistralConfig, loaders: Mapping[str, Callable[[], Tensor]]) 
     """The tensors of a folder: every expert by itself."""
     if config.n_experts is None:
         return dict(loaders)
-    listed = listed_experts(loaders, config.experts())
+    listed = listed_experts(loaders, config.expert_layouts)
     return {name.replace(HERE, IN_FILES): load for name, load in listed.items()}
 
 
@@ -120,7 +117,6 @@ MIXTRAL = Architecture(
         "rope_theta": 1e6,
     },
     fixed={**FIXED, "router_jitter_noise": (0.0, None)},
-    rope_types=ROPE_TYPES,
     read=_read_mixture,
     write=_write_mixture,
 )

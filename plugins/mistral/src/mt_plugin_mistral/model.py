@@ -53,5 +53,5 @@ def build_block(config: MistralConfig, index: int, rotary: Rotary, factor: LossF
 
 def build_mixture(config: MistralConfig, index: int, factor: LossFactor) -> Mixture:
     """Build what a block of Mixtral has in the place of its MLP. The load is balanced by a loss, if at all."""
-    router, experts = Router(config.router(), config.dim), Experts(config.expert_layout())
+    router, experts = Router(config.router(), config.dim), Experts(config.expert_layout)
     return Mixture(router, experts, index=index, balance=config.balance, factor=factor)

@@ -17,7 +17,6 @@ DEFAULTS: Mapping[str, Any] = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": False,
 }
-ROPE_TYPES = ("default", "linear", "yarn", "llama3")
 NO_BIAS = {**FIXED, "attention_bias": (False, None)}
 
 
@@ -35,7 +34,6 @@ ARCHITECTURES = (
         ours={"generation": 2},
         defaults={**DEFAULTS, "rope_theta": 10_000.0},
         fixed=NO_BIAS,
-        rope_types=ROPE_TYPES,
     ),
     Architecture(
         name="Olmo3ForCausalLM",
@@ -43,7 +41,6 @@ ARCHITECTURES = (
         ours={"generation": 3},
         defaults={**DEFAULTS, "rope_theta": 500_000.0, "sliding_window": 4096},
         fixed=NO_BIAS,
-        rope_types=ROPE_TYPES,
         plain_windows=True,
         read=_read_third,
         write=write_windows,

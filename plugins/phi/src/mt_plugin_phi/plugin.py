@@ -27,7 +27,7 @@ def mt_model_configs() -> list[ModelFamily]:
             default_variant="tiny",
             architectures=tuple(each.name for each in ARCHITECTURES),
             formats=(HUGGINGFACE,),
-            summary="Phi-3 and 4 and mixtures of experts",
+            summary="Phi-3 and 4",
             source=SOURCE,
         )
     ]

@@ -9,9 +9,6 @@ from pydantic import Field
 
 from mt_core import DecoderConfig, ExpertLayout, RouterOptions
 
-SCALINGS = ("none", "linear", "yarn", "llama3")
-"""All but ``dynamic``, which no Qwen was made with."""
-
 
 class QwenConfig(DecoderConfig):
     """Generation 2 (Qwen 2 and 2.5, https://arxiv.org/abs/2412.15115) has biases in the projections of queries, keys and
@@ -36,7 +33,7 @@ class QwenConfig(DecoderConfig):
     )
 
     def faults(self) -> Iterator[str]:
-        """The windows, the scaling of positions, and the experts."""
+        """The windows and the experts."""
         yield from super().faults()
         yield from self._mixture_faults()
         if self.window is None and self.window_from:
@@ -46,16 +43,20 @@ class QwenConfig(DecoderConfig):
                 f"window_from={self.window_from} leaves no block with window={self.window}: "
                 f"there are n_layers={self.n_layers}; set window_from below it, or window to none"
             )
-        if self.rope_scaling.type not in SCALINGS:
-            yield f"rope_scaling.type={self.rope_scaling.type!r} is not Qwen's; use one of {SCALINGS}"
 
     def _mixture_faults(self) -> Iterator[str]:
         if self.n_experts is None:
-            if self.balance or self.dense_blocks:
-                yield "balance and dense_blocks are for a mixture; set n_experts, or leave them out"
+            for name in ("top_k", "expert_dim", "normalise", "expert_step", "dense_blocks", "balance"):
+                if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                    yield f"{name}={value} is for a mixture; set n_experts, or leave it out"
             return
         if self.generation != 3:
             yield f"n_experts={self.n_experts} in generation {self.generation}; the mixtures here are Qwen 3's, set generation=3"
+        if not self.expert_layouts:
+            yield (
+                f"expert_step={self.expert_step} and dense_blocks={self.dense_blocks} leave no block with experts: "
+                f"there are n_layers={self.n_layers}; set expert_step lower, or n_experts to none"
+            )
         if self.window_from:
             yield f"window_from={self.window_from} in a mixture, all of whose blocks have the window; set it to 0"
         try:
@@ -68,8 +69,9 @@ class QwenConfig(DecoderConfig):
         assert self.n_experts is not None, "a dense model has no router"
         return RouterOptions(n_experts=self.n_experts, top_k=self.top_k, normalise=self.normalise)
 
-    def experts(self) -> dict[str, ExpertLayout]:
-        """Return the layouts of the experts by the names of their modules; none for a dense model."""
+    @property
+    def expert_layouts(self) -> dict[str, ExpertLayout]:
+        """How each block's experts are stored, by the name of the module that has them; empty for a dense model."""
         if self.n_experts is None:
             return {}
         layout = ExpertLayout(n_experts=self.n_experts, width=self.dim, hidden=self.expert_dim)

@@ -18,8 +18,6 @@ from .config import QwenConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROPE_TYPES = ("default", "linear", "yarn", "llama3")
-
 
 def _read(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Blocks from ``max_window_layers`` on have the window, when it is used at all."""
@@ -86,7 +84,7 @@ def _write_mixture(config: QwenConfig) -> dict[str, Any]:
 
 def written(config: QwenConfig, loaders: Mapping[str, Callable[[], Tensor]]) -> Loaders:
     """The tensors of a folder: every expert by itself."""
-    return listed_experts(loaders, config.experts())
+    return listed_experts(loaders, config.expert_layouts)
 
 
 BALANCE = 0.001
@@ -103,7 +101,6 @@ ARCHITECTURES = (
         model_type="qwen2",
         ours={"generation": 2},
         defaults={"tie_word_embeddings": False, "head_dim": None},
-        rope_types=ROPE_TYPES,
         read=_read_second,
         write=_write,
     ),
@@ -113,7 +110,6 @@ ARCHITECTURES = (
         ours={"generation": 3, "n_experts": None},
         defaults={"tie_word_embeddings": False},
         fixed={**FIXED, "attention_bias": (False, None)},
-        rope_types=ROPE_TYPES,
         read=_read,
         write=_write,
     ),
@@ -129,7 +125,6 @@ ARCHITECTURES = (
             "router_aux_loss_coef": BALANCE,
         },
         fixed={**FIXED, "attention_bias": (False, None)},
-        rope_types=ROPE_TYPES,
         read=_read_mixture,
         write=_write_mixture,
     ),

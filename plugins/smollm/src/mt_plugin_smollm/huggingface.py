@@ -49,7 +49,6 @@ ARCHITECTURES = (
             "mlp_bias": (False, None),
             "use_sliding_window": (False, None),
         },
-        rope_types=("default", "linear", "yarn", "llama3"),
         read=_read,
         write=_write,
     ),
