@@ -60,9 +60,18 @@ def hint_of_family(path: Path, host: PluginHost, refused: ModelFamily) -> str:
         return ""  # the folder's fault is told already
     if others:
         best = next((offer for offer in others if not _is_fallback(offer)), others[0])
-        return f"The family {best.component.name} reads it: --model {best.component.name}, or leave --model out."
+        alone = ", or leave --model out" if _is_found(best, path, host) else ""
+        return f"The family {best.component.name} reads it: --model {best.component.name}{alone}."
     has_fallback = any(_is_fallback(offer) for offer in host.offers("model"))
     return f"`pip install {FALLBACK}` brings a family that reads most others." if is_other and not has_fallback else ""
+
+
+def _is_found(offer: Offer, path: Path, host: PluginHost) -> bool:
+    """Return whether a run that names no family comes to this one, and not to the one that refused."""
+    try:
+        return family_of(path, host) in (offer.component.name, offer.qualified_name)
+    except MtError:
+        return False
 
 
 def _is_fallback(offer: Offer) -> bool:
