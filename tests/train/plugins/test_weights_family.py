@@ -109,6 +109,18 @@ def test_a_folder_without_weights_is_no_folder_of_a_family(host: PluginHost, tmp
         config_of(tmp_path / "nothing", host)
 
 
+def test_parts_without_their_index_are_told_apart_from_a_folder_without_weights(
+    host: PluginHost, tmp_path: Path
+) -> None:
+    path = folder(tmp_path / "granite", GRANITE)
+    (path / "model.safetensors").rename(path / "model-00001-of-00002.safetensors")
+    with pytest.raises(ConfigError, match=r"parts \(model-00001.*no model\.safetensors\.index\.json"):
+        config_of(path, host)
+    (path / "model-00001-of-00002.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"it has config\.json and no \*\.safetensors"):
+        config_of(path, host)
+
+
 def test_without_weights_a_family_is_required(host: PluginHost) -> None:
     with pytest.raises(ConfigError, match="model: is required"):
         resolve({}, host)

@@ -50,7 +50,10 @@ def _write(config: QwenConfig) -> dict[str, Any]:
 
 
 def _read_mixture(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Releases 4 and 5 name the number of experts differently, and leave out a width of heads that is computed; the balance loss is used where ``output_router_logits`` is on."""
+    """Releases 4 and 5 name the number of experts differently, and leave out a width of heads that is computed.
+
+    The balance loss is used where ``output_router_logits`` is on.
+    """
     experts = config.get("num_experts") or config.get("num_local_experts")
     if experts is None:
         raise WeightsError(f"{file} lacks num_experts; take the config.json that was published with the weights")

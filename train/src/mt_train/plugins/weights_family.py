@@ -25,7 +25,7 @@ def family_of(path: Path, host: PluginHost) -> str:
         known = ", ".join(f"{offer.component.name} ({_names(offer)})" for offer in offers) or "no family"
         raise WeightsError(
             f"{path} holds no weights in a format that is read here: installed are {known}. Give the folder that has"
-            " config.json or params.json beside the weights"
+            f" config.json or params.json beside the weights{_lacking(path)}"
         )
     config = (path if path.is_dir() else path.parent) / CONFIG
     named = [offer for offer in readers if not _is_fallback(offer)]
@@ -45,6 +45,16 @@ def family_of(path: Path, host: PluginHost) -> str:
     name = fitting[0].component.name
     is_unique = sum(offer.component.name == name for offer in offers) == 1
     return name if is_unique else fitting[0].qualified_name
+
+
+def _lacking(path: Path) -> str:
+    """What a folder with a config lacks, as the end of a sentence."""
+    if not (path / CONFIG).is_file():
+        return ""
+    parts = sorted(path.glob("*.safetensors"))
+    if not parts:
+        return f"; it has {CONFIG} and no *.safetensors"
+    return f"; it has {CONFIG} and parts ({parts[0].name} …), but no model.safetensors.index.json that says which has what: fetch it as well"
 
 
 def hint_of_family(path: Path, host: PluginHost, refused: ModelFamily) -> str:
