@@ -54,7 +54,7 @@ def _lacking(path: Path) -> str:
     parts = sorted(path.glob("*.safetensors"))
     if not parts:
         return f"; it has {CONFIG} and no *.safetensors"
-    return f"; it has {CONFIG} and parts ({parts[0].name} …), but no model.safetensors.index.json that says which has what: fetch it as well"
+    return f"; it has {CONFIG} and parts ({parts[0].name} …), but no model.safetensors.index.json that says which has what: fetch it too"
 
 
 def hint_of_family(path: Path, host: PluginHost, refused: ModelFamily) -> str:
