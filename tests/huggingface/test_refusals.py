@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from tests.huggingface import tiny_models
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -123,6 +124,10 @@ IN_TENSORS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "missing": (lambda found: found.pop(NORM), f"missing in the weights \\(1\\): {NORM}"),
     "left over": (lambda found: found.update(other=found[NORM].clone()), "left over in the weights \\(1\\)"),
     "another shape": (lambda found: found.update({NORM: found[NORM][:3].clone()}), "another shape"),
+    "whole numbers": (
+        lambda found: found.update({NORM: found[NORM].to(torch.int8)}),
+        f"{NORM} holds int8 in the weights",
+    ),
     "twice": (lambda found: found.update({"norm.weight": found[NORM].clone()}), f"two tensors for {NORM}"),
 }
 
@@ -134,6 +139,8 @@ def test_tensors_that_do_not_fit_are_listed(folder: Path, case: str, capsys: pyt
     change, says = IN_TENSORS[case]
     tensors(change)(folder)
     words = [
+        "--model",
+        "huggingface",
         "--model.weights",
         str(folder),
         "--train.steps",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen3MoeConfig
 
 from mt_core.errors import WeightsError
 from mt_core.nn import Batch
@@ -305,6 +305,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "no width": ("3, tied", {"hidden_size": None}, "lacks hidden_size"),
     "no width of a head": ("3, tied", {"head_dim": None}, "lacks head_dim"),
 }
+
+
+def test_a_mixture_that_leaves_out_the_width_of_a_head_has_what_transformers_computes(tmp_path: Path) -> None:
+    Qwen3MoeConfig(hidden_size=96, num_attention_heads=8).save_pretrained(tmp_path)
+    assert "head_dim" not in json.loads((tmp_path / CONFIG).read_text())
+    assert read_config(tmp_path / CONFIG, ARCHITECTURES)["head_dim"] == 12
 
 
 @pytest.mark.parametrize("case", REFUSED)

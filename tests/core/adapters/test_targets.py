@@ -54,6 +54,11 @@ def test_names_and_patterns_choose_and_exclude(model: TrainModel) -> None:
     assert endings(targets_of(model, TargetConfig(exclude=("*.up_proj", "*.down_proj")))) == {"qkv_proj", "o_proj"}
 
 
+def test_a_word_is_one_name_and_words_with_commas_are_several(model: TrainModel) -> None:
+    assert endings(targets_of(model, TargetConfig(targets="o_proj"))) == {"o_proj"}  # type: ignore[arg-type]
+    assert endings(targets_of(model, TargetConfig(targets="o_proj, up_proj"))) == {"o_proj", "up_proj"}  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

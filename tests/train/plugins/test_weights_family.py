@@ -18,7 +18,7 @@ from mt_train.plugins.resolve import resolve
 from mt_train.plugins.weights_family import family_of
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 512}
-MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "max_position_embeddings": 512}
+GRANITE = {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "max_position_embeddings": 512}
 UNKNOWN = {"architectures": ["SproutForCausalLM"], "model_type": "sprout"}
 
 
@@ -49,12 +49,12 @@ def test_a_family_that_names_the_architecture_comes_before_the_fallback(host: Pl
 
 
 def test_the_fallback_reads_what_no_other_family_names(host: PluginHost, tmp_path: Path) -> None:
-    assert family_of(folder(tmp_path / "mistral", MISTRAL), host) == "huggingface"
+    assert family_of(folder(tmp_path / "granite", GRANITE), host) == "huggingface"
 
 
 def test_a_run_that_names_no_family_has_that_of_its_weights(host: PluginHost, tmp_path: Path) -> None:
     assert config_of(folder(tmp_path / "llama", LLAMA), host).model.name == "llama"
-    assert config_of(folder(tmp_path / "mistral", MISTRAL), host).model.name == "huggingface"
+    assert config_of(folder(tmp_path / "granite", GRANITE), host).model.name == "huggingface"
 
 
 def test_a_family_that_is_named_wins(host: PluginHost, tmp_path: Path) -> None:
@@ -63,16 +63,34 @@ def test_a_family_that_is_named_wins(host: PluginHost, tmp_path: Path) -> None:
 
 def test_a_family_that_refuses_a_folder_names_the_one_that_reads_it(host: PluginHost, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        config_of(folder(tmp_path / "mistral", MISTRAL), host, name="llama")
-    assert "describes MistralForCausalLM; this family reads LlamaForCausalLM" in str(caught.value)
+        config_of(folder(tmp_path / "granite", GRANITE), host, name="llama")
+    assert "describes GraniteForCausalLM; this family reads LlamaForCausalLM" in str(caught.value)
     assert "The family huggingface reads it: --model huggingface, or leave --model out." in str(caught.value)
 
 
+def test_a_family_that_refuses_what_it_was_found_for_names_the_fallback_without_leaving_it_out(
+    host: PluginHost, tmp_path: Path
+) -> None:
+    """Without ``--model`` the run would come back to it."""
+    path = folder(tmp_path / "llama", {**LLAMA, "vocab_size": 64, "hidden_act": "gelu"})
+    with pytest.raises(ConfigError) as caught:
+        config_of(path, host)
+    assert str(caught.value).endswith("The family huggingface reads it: --model huggingface.")
+
+
+def test_a_model_of_one_document_a_row_is_padded_where_nobody_says_otherwise(host: PluginHost, tmp_path: Path) -> None:
+    """Commands without rows have no option for it."""
+    bloom = {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "vocab_size": 64}
+    config = config_of(folder(tmp_path / "bloom", bloom), host)
+    assert config.data.batching == "padding"
+    assert config_of(folder(tmp_path / "granite", GRANITE), host, name="huggingface").data.batching == "packing"
+
+
 def test_without_the_fallback_its_distribution_is_named(without_fallback: PluginHost, tmp_path: Path) -> None:
-    path = folder(tmp_path / "mistral", MISTRAL)
+    path = folder(tmp_path / "granite", GRANITE)
     with pytest.raises(ConfigError, match="`pip install mt-plugin-huggingface` brings a family that reads most others"):
         config_of(path, without_fallback, name="llama")
-    with pytest.raises(ConfigError, match=r"describes MistralForCausalLM.*pip install mt-plugin-huggingface"):
+    with pytest.raises(ConfigError, match=r"describes GraniteForCausalLM.*pip install mt-plugin-huggingface"):
         config_of(path, without_fallback)
 
 
@@ -89,6 +107,18 @@ def test_a_folder_without_weights_is_no_folder_of_a_family(host: PluginHost, tmp
         family_of(tmp_path, host)
     with pytest.raises(ConfigError, match="does not exist"):
         config_of(tmp_path / "nothing", host)
+
+
+def test_parts_without_their_index_are_told_apart_from_a_folder_without_weights(
+    host: PluginHost, tmp_path: Path
+) -> None:
+    path = folder(tmp_path / "granite", GRANITE)
+    (path / "model.safetensors").rename(path / "model-00001-of-00002.safetensors")
+    with pytest.raises(ConfigError, match=r"parts \(model-00001.*no model\.safetensors\.index\.json"):
+        config_of(path, host)
+    (path / "model-00001-of-00002.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"it has config\.json and no \*\.safetensors"):
+        config_of(path, host)
 
 
 def test_without_weights_a_family_is_required(host: PluginHost) -> None:

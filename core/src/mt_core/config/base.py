@@ -24,11 +24,11 @@ NOTHING = (None, "none")
 
 
 def _one_or_several(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
 
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several)]
-"""Patterns or names; a bare word is one of them (``--adapter.targets q_proj``)."""
+"""Patterns or names; a bare word is one of them, or several with commas (``--adapter.targets q_proj,v_proj``)."""
 
 
 MOST_WHOLE = 2**53

@@ -41,6 +41,8 @@ class Mistral(DecoderModel):
         )
         super().__init__(config, decoder, tied=config.tie_embeddings)
         self.loss_factor = factor
+        if config.n_experts is not None:  # as the files of Mixtral call an expert's projections
+            self.default_targets = ("q_proj", "k_proj", "v_proj", "o_proj", "w1", "w2", "w3")
 
 
 def build_block(config: MistralConfig, index: int, rotary: Rotary, factor: LossFactor) -> Block:

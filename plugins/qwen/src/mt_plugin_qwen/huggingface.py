@@ -48,7 +48,10 @@ def _write(config: QwenConfig) -> dict[str, Any]:
 
 
 def _read_mixture(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Releases 4 and 5 name the number of experts differently; the balance loss is used where ``output_router_logits`` is on."""
+    """Releases 4 and 5 name the number of experts differently, and leave out a width of heads that is computed.
+
+    The balance loss is used where ``output_router_logits`` is on.
+    """
     experts = config.get("num_experts") or config.get("num_local_experts")
     if experts is None:
         raise WeightsError(f"{file} lacks num_experts; take the config.json that was published with the weights")
@@ -60,6 +63,7 @@ def _read_mixture(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
         )
     used = config["router_aux_loss_coef"] if config.get("output_router_logits") else 0.0
     return {
+        "head_dim": config["head_dim"] or config["hidden_size"] // config["num_attention_heads"],
         "n_experts": experts,
         "window": window,
         "expert_step": config["decoder_sparse_step"],
@@ -120,6 +124,7 @@ ARCHITECTURES = (
         keys=MIXTURE_KEYS,
         defaults={
             "tie_word_embeddings": False,
+            "head_dim": None,
             "norm_topk_prob": False,
             "decoder_sparse_step": 1,
             "router_aux_loss_coef": BALANCE,

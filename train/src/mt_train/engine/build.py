@@ -138,14 +138,14 @@ def fill_model(
             if _writes(parameter):
                 shape = torch.Size(whole_shape(parameter))
                 load = source.get(name, partial(value_of, model, name, shape, {}, seed))
-                if misfit := _put(parameter, load):
+                if misfit := _put(parameter, name, load):
                     wrong.append(_misfit(name, misfit, shape))
     if wrong:
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(wrong))
 
 
 @torch.no_grad()
-def _put(parameter: nn.Parameter, load: Callable[[], Tensor]) -> torch.Size | None:
+def _put(parameter: nn.Parameter, name: str, load: Callable[[], Tensor]) -> torch.Size | None:
     """Give a parameter its value, or its part of it; return the value's shape where it is another one.
 
     Of what has more than two dimensions, such as fused experts, one row is in memory at a time where the loader has ``rows``.
@@ -162,6 +162,11 @@ def _put(parameter: nn.Parameter, load: Callable[[], Tensor]) -> torch.Size | No
     value = load()
     if value.shape != shape:
         return value.shape
+    if parameter.is_floating_point() and not value.is_floating_point():
+        raise WeightsError(
+            f"{name} holds {str(value.dtype).removeprefix('torch.')} in the weights, and floating-point numbers are read: give the weights"
+            " that those in fewer bits were made from"
+        )
     parameter.copy_(own_rows(parameter, value))
     return None
 

@@ -300,6 +300,14 @@ def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
 _SEVERAL = "Write {0}: [NAME, NAME], or {0}: {{NAME: {{OPTION: VALUE}}}}."
 
 
+def _default_batching(draft: Draft, objective: ObjectiveComponent) -> str:
+    """The objective's, or padding for a model that takes one document a row: no command has to say so, those without rows least."""
+    model, family = draft.values.get("model"), draft.offers.get("model")
+    if model is None or family is None or family.component.limits is None:
+        return objective.batching
+    return "padding" if "packing" in family.component.limits(model.options) else objective.batching
+
+
 def _fill_sections(draft: Draft) -> None:
     objective = draft.offers.get("objective")
     for section, config in SECTIONS.items():
@@ -308,14 +316,18 @@ def _fill_sections(draft: Draft) -> None:
             default = SECTIONS["train"].model_fields["sequence_len"].default
             length = draft.raw.get("train", {}).get("sequence_len", default)
             own = {
-                "batching": objective.component.batching,
+                "batching": _default_batching(draft, objective.component),
                 "truncation": objective.component.truncation,
                 "max_len": length if isinstance(length, int) and length > 1 else default,  # else a fault of its own
             }
             for key, value in own.items():
                 if given.get(key) is None:
                     given[key] = value
-                    draft.origins[f"data.{key}"] = f"objective {objective.component.name}"
+                    is_own = value == getattr(objective.component, key, value)
+                    origin = (
+                        f"objective {objective.component.name}" if is_own else f"model {draft.raw['model']['name']}"
+                    )
+                    draft.origins[f"data.{key}"] = origin
         if section == "log" and "console_level" not in given:
             given |= _level_of_the_environment(draft)
         if section == "train" and given.get("steps") is None and given.get("epochs") is None:

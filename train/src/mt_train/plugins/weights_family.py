@@ -25,7 +25,7 @@ def family_of(path: Path, host: PluginHost) -> str:
         known = ", ".join(f"{offer.component.name} ({_names(offer)})" for offer in offers) or "no family"
         raise WeightsError(
             f"{path} holds no weights in a format that is read here: installed are {known}. Give the folder that has"
-            " config.json or params.json beside the weights"
+            f" config.json or params.json beside the weights{_lacking(path)}"
         )
     config = (path if path.is_dir() else path.parent) / CONFIG
     named = [offer for offer in readers if not _is_fallback(offer)]
@@ -47,6 +47,16 @@ def family_of(path: Path, host: PluginHost) -> str:
     return name if is_unique else fitting[0].qualified_name
 
 
+def _lacking(path: Path) -> str:
+    """What a folder with a config lacks, as the end of a sentence."""
+    if not (path / CONFIG).is_file():
+        return ""
+    parts = sorted(path.glob("*.safetensors"))
+    if not parts:
+        return f"; it has {CONFIG} and no *.safetensors"
+    return f"; it has {CONFIG} and parts ({parts[0].name} …), but no model.safetensors.index.json that says which has what: fetch it too"
+
+
 def hint_of_family(path: Path, host: PluginHost, refused: ModelFamily) -> str:
     """Name what reads a folder that a family has refused: an installed family, or a distribution; empty where nothing does."""
     config = (path if path.is_dir() else path.parent) / CONFIG
@@ -60,9 +70,18 @@ def hint_of_family(path: Path, host: PluginHost, refused: ModelFamily) -> str:
         return ""  # the folder's fault is told already
     if others:
         best = next((offer for offer in others if not _is_fallback(offer)), others[0])
-        return f"The family {best.component.name} reads it: --model {best.component.name}, or leave --model out."
+        alone = ", or leave --model out" if _is_found(best, path, host) else ""
+        return f"The family {best.component.name} reads it: --model {best.component.name}{alone}."
     has_fallback = any(_is_fallback(offer) for offer in host.offers("model"))
     return f"`pip install {FALLBACK}` brings a family that reads most others." if is_other and not has_fallback else ""
+
+
+def _is_found(offer: Offer, path: Path, host: PluginHost) -> bool:
+    """Return whether a run that names no family comes to this one, and not to the one that refused."""
+    try:
+        return family_of(path, host) in (offer.component.name, offer.qualified_name)
+    except MtError:
+        return False
 
 
 def _is_fallback(offer: Offer) -> bool:
