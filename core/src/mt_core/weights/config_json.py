@@ -137,10 +137,14 @@ def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, 
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
+    except ArithmeticError as error:  # a width over 0 heads, an endless factor
+        raise WeightsError(f"{file} has a number that no model has: {error}; correct it or fetch it again") from error
 
 
 def _find_architecture(config: Mapping[str, Any], file: Path, known: Sequence[Architecture]) -> Architecture:
     said = config.get("architectures") or [config.get("model_type")]
+    if not isinstance(said, list):
+        raise WeightsError(f"{file} has architectures={said!r}; write a list of names, such as [{known[0].name!r}]")
     has_own_head = not any(str(name).endswith("ForCausalLM") for name in said)  # a reward model's, of one output
     for each in known:
         if each.name in said or (has_own_head and config.get("model_type") == each.model_type):
@@ -285,14 +289,21 @@ def layer_types(windows: Iterable[int | None]) -> list[str]:
 
 
 def read_windows(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The fields of ``WindowedDecoderConfig``: the shortest pattern that ``layer_types`` repeats."""
+    """Return the fields of ``WindowedDecoderConfig``: the shortest pattern that ``layer_types`` repeats.
+
+    Raises ``WeightsError`` for types that are neither, and for more or fewer than there are layers.
+    """
     types, window = config.get("layer_types"), config.get("sliding_window")
     if types is None or window is None:
         return {"window": window}
     if unknown := sorted(set(types) - set(_SIGHTS)):
         raise WeightsError(f"{file} has layer_types {', '.join(unknown)}; this family reads {' and '.join(_SIGHTS)}")
+    if len(types) != config["num_hidden_layers"]:
+        raise WeightsError(
+            f"{file} has {len(types)} layer_types for num_hidden_layers={config['num_hidden_layers']}; give one for each layer"
+        )
     lengths = (each for each in range(1, len(types) + 1) if types == (types[:each] * len(types))[: len(types)])
-    return {"window": window, "window_pattern": [_SIGHTS[name] for name in types[: next(lengths)]]}
+    return {"window": window, "window_pattern": [_SIGHTS[name] for name in types[: next(lengths, 0)]]}
 
 
 def write_windows(config: Any) -> dict[str, Any]:
