@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mt_core.nn import TrainModel
 
 PREFIX = "base_model.model."
-"""What peft puts before the name of a module."""
+"""Text that peft puts before the name of a module."""
 
 LORA_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
 """LoRA's parameters → peft's."""

@@ -93,7 +93,7 @@ class Architecture:
 def decoder_format(
     *architectures: Architecture, tensors: Callable[[Path, Any], Loaders] | None = None
 ) -> WeightsFormat:
-    """Hugging Face's folders of a family, whose tensors have the model's names unless ``tensors`` maps them."""
+    """Return the format of a family's Hugging Face folders, whose tensors have the model's names unless ``tensors`` maps them."""
 
     def values(path: Path) -> Mapping[str, Any]:
         shape = read_config((path.parent if path.is_file() else path) / CONFIG, architectures)
@@ -110,7 +110,7 @@ def decoder_format(
 
 
 def decoder_tensors(path: Path, config: Any) -> Loaders:
-    """One loader a tensor. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
+    """Return one loader a tensor. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
     loaders = {name: load for name, load in open_folder(path).items() if not name.endswith("rotary_emb.inv_freq")}
     return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD) if config.tie_embeddings else loaders
 
@@ -175,7 +175,7 @@ def _read_keys(given: Mapping[str, Any], found: Architecture) -> dict[str, Any]:
 
 
 def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> dict[str, Any]:
-    """``rope_theta`` and ``rope_scaling``, as transformers 4 (keys of these names) and 5 (``rope_parameters``) write them."""
+    """Return ``rope_theta`` and ``rope_scaling``, as transformers 4 (keys of these names) and 5 (``rope_parameters``) write them."""
     given = _rope_parameters(config)
     theta = given.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
     old = given.pop("type", None)
@@ -193,7 +193,7 @@ def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> di
 
 
 def _rope_of_full_blocks(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The config with the rotary parameters of blocks without a window, where they are given by kind of block."""
+    """Return the config with the rotary parameters of blocks without a window, where they are given by kind of block."""
     by_kind = config.get("rope_parameters") or {}
     if "full_attention" not in by_kind:
         return dict(config)
@@ -213,7 +213,7 @@ def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The original length may stand outside the rotary parameters, and then wins, or be left out."""
+    """Return our scaling. The original length may stand outside the rotary parameters, and then wins, or be left out."""
     longest, reads = config["max_position_embeddings"], RopeScaling.parameters_of(kind)
     if kind == "dynamic":
         scaling["original_max_seq_len"] = longest
@@ -232,7 +232,7 @@ def _read_scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any],
 
 
 def write_config(config: Any, architectures: Sequence[Architecture]) -> dict[str, Any]:
-    """``config.json`` as transformers reads it, releases 4 and 5. The dtype is that of the tensors, and added with them.
+    """Return ``config.json`` as transformers reads it, releases 4 and 5. The dtype is that of the tensors, and added with them.
 
     Special ids belong to a tokenizer and are unknown here; left out, transformers would take some.
     """
@@ -258,7 +258,7 @@ _SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def write_rope(config: Any, *, plain_windows: bool = False) -> dict[str, Any]:
-    """The keys of ``read_rope``, for both releases."""
+    """Return the keys that ``read_rope`` reads, for both releases."""
     scaling = config.rope_scaling.active_parameters()
     ours = scaling.pop("type")
     kind = next(theirs for theirs, name in ROPE_TYPES.items() if name == ours)
@@ -284,7 +284,7 @@ _SIGHTS = {"full_attention": "full", "sliding_attention": "window"}
 
 
 def layer_types(windows: Iterable[int | None]) -> list[str]:
-    """``layer_types`` of blocks with these windows (tokens), ``None`` for one that sees the whole text."""
+    """Return the ``layer_types`` of blocks with these windows (tokens), ``None`` for one that sees the whole text."""
     return ["full_attention" if window is None else "sliding_attention" for window in windows]
 
 
@@ -307,6 +307,6 @@ def read_windows(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def write_windows(config: Any) -> dict[str, Any]:
-    """The keys of ``read_windows``."""
+    """Return the keys that ``read_windows`` reads."""
     types = layer_types(config.window_of(index) for index in range(config.n_layers))
     return {"sliding_window": config.window, "layer_types": types}

@@ -97,7 +97,7 @@ def _check_quantized_base(draft: Draft) -> None:
 
 
 def chosen_components(draft: Draft) -> Iterator[tuple[Kind, str, SlotRef]]:
-    """Kind, place among the offers, and choice of each component that the run names; the model is data."""
+    """Yield kind, place among the offers, and choice of each component that the run names; the model is data."""
     for kind in draft.host.kinds.values():
         value = draft.values.get(kind.key)
         if kind.slot == "one" and kind.name != "model" and value is not None:
