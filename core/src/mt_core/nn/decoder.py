@@ -130,7 +130,7 @@ class Block(nn.Module):
         return hidden_BTD + self._drop(self._behind(names.behind_mlp, added_BTD))
 
     def _before(self, name: str | None, x_BTD: Tensor) -> Tensor:
-        """Apply the norm, or take a view: gradients of several projections reach the residual stream in one piece, as behind ``RMSNorm``."""
+        """Apply the norm, or take a view: gradients of several projections reach the residual stream as one, as behind ``RMSNorm``."""
         return x_BTD.view_as(x_BTD) if name is None else getattr(self, name)(x_BTD)
 
     def _behind(self, name: str | None, x_BTD: Tensor) -> Tensor:
