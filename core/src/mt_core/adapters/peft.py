@@ -24,7 +24,7 @@ LORA_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
 
 RankOf = Callable[[str], int]
 AlphaOf = Callable[[str], float]
-"""Of a layer by its name."""
+"""Name of a layer → its alpha; ``RankOf`` gives its rank."""
 
 _PLAIN = re.compile(r"[\w.]+")
 _NARROWING = ("exclude_modules", "layers_pattern", "layers_to_transform", "modules_to_save")

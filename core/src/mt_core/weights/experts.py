@@ -30,7 +30,7 @@ def fused_experts(loaders: Mapping[str, Callable[[], Tensor]], layouts: Mapping[
 
 
 def listed_experts(loaders: Mapping[str, Callable[[], Tensor]], layouts: Mapping[str, ExpertLayout]) -> Loaders:
-    """Return the loaders, with the parts of each expert in the place of each fused tensor; ``layouts`` as above."""
+    """Return the loaders, with the parts of each expert in the place of each fused tensor; ``layouts`` as for ``fused_experts``."""
     found: Loaders = dict(loaders)
     for tensor in _tensors(layouts):
         if tensor.name in found:

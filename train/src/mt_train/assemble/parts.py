@@ -51,7 +51,7 @@ class Parts:
     chosen: Mapping[str, SlotRef]
     """The choices of the run and their options, by the same places."""
     weights_path: Path | None
-    """Where ``model.weights`` are; ``None`` where weights are drawn from the seed."""
+    """Place of ``model.weights``; ``None`` where weights are drawn from the seed."""
     weights_format: WeightsFormat | None
     merged: tuple[SavedAdapter, ...]
     """The adapters of ``model.adapters``, which are merged into the weights in this order."""
