@@ -8,9 +8,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from mt_core.nn import tensor_generator
+from mt_core.nn import tensor_generator, tokens_seen
 from mt_plugin_gemma.config import GemmaConfig
-from mt_plugin_gemma.model import Gemma, seen_on_average
+from mt_plugin_gemma.model import Gemma
 from mt_plugin_gemma.shapes import parameter_shapes
 from mt_plugin_gemma.variants import VARIANT_DEFAULTS, VARIANTS
 
@@ -92,4 +92,4 @@ def test_new_weights_depend_on_seed_and_name_only() -> None:
 @pytest.mark.parametrize("window", [None, 1, 7, 30, 50])
 def test_a_window_costs_what_it_sees(window: int | None) -> None:
     seen = [min(place + 1, window or 30) for place in range(30)]
-    assert seen_on_average(30, window) == pytest.approx(sum(seen) / 30)
+    assert tokens_seen(30, window) == pytest.approx(sum(seen) / 30)

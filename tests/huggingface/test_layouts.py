@@ -40,7 +40,14 @@ SHARED: dict[str, dict[str, Any]] = {
     "pipeline": {"stage": "auto", "pipeline": 2},
     "pipeline-packed": {"stage": "auto", "pipeline": 2, "recompute": True, **PACKED},
 }
-NEEDS = {"packed": "packing", "sequence": "sequence", "lora": "adapters", "pipeline": "pipeline"}
+NEEDS = {
+    "zero3": "zero3",
+    "packed": "packing",
+    "sequence": "sequence",
+    "sequence-": "zero3",
+    "lora": "adapters",
+    "pipeline": "pipeline",
+}
 """Part of a layout's name → the limit of a type that excludes it."""
 
 Launch = Callable[..., dict[str, Any]]

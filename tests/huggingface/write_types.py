@@ -141,6 +141,10 @@ def entry(kind: str) -> dict[str, Any]:
     if has_other_experts(model):
         reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
         found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
+    if any(hasattr(each, "identity_expert") for each in model.modules()):
+        found["limits"]["zero3"] = (
+            "its experts call a module that not every rank calls, and ranks that gather parameters would wait for each other"
+        )
     return found
 
 

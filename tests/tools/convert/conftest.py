@@ -77,7 +77,7 @@ def train(pretrained_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """``train(words …)``: a short run over the small Llama."""
     folder = tmp_path_factory.mktemp("runs")
 
-    def run(*words: object, weights: Path = pretrained_folder, lr: str = "1e-2") -> Path:
+    def run(*words: object, weights: Path | str = pretrained_folder, lr: str = "1e-2") -> Path:
         out = folder / f"run-{len(list(folder.iterdir()))}"
         from adapter_folders import QUIET, TRAIN
 

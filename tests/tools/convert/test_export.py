@@ -268,6 +268,17 @@ def test_a_quantized_run_is_merged_into_the_weights_that_were_quantized(
     close(merged[f"{place}.weight"], base[f"{place}.weight"] + delta)
 
 
+def test_a_quantized_base_that_was_drawn_is_drawn_again_and_merged(
+    train: Callable[..., Path], export: Export, tmp_path: Path
+) -> None:
+    """Neither a folder nor the checkpoint has it."""
+    run = train(
+        "--adapter", "lora", "--quantizer", "int8", *("--model.dim", "64", "--model.n-layers", "1"), weights="none"
+    )
+    said = export("--run", run, "--merge", "--output", tmp_path / "out", "--tolerance", "0.5")
+    assert "differ from the quantized run by" in said
+
+
 def test_runs_are_merged_with_shares_and_refused_over_other_weights(
     runs: dict[str, Path], train: Callable[..., Path], pretrain: Callable[..., Path], export: Export, tmp_path: Path
 ) -> None:

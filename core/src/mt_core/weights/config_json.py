@@ -183,7 +183,8 @@ def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> di
     if kind not in kinds:
         raise WeightsError(f"{file} has rotary scaling {kind!r}; this family reads {', '.join(kinds)}")
     given.pop("partial_rotary_factor", None)  # in the fixed values, or the family's own
-    if unknown := sorted(set(given) - set(_ROPE_KEYS)):
+    factors = set() if kind == "longrope" else {"short_factor", "long_factor"}
+    if unknown := sorted(set(given) - (_ROPE_KEYS.keys() - factors)):
         raise WeightsError(
             f"{file} has {', '.join(unknown)} in a rotary scaling {kind!r}, which does not read it; "
             "remove it if it plays no part"

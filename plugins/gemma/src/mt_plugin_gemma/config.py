@@ -58,6 +58,11 @@ class GemmaConfig(ModelConfig):
         return self.global_every is not None and (index + 1) % self.global_every != 0
 
     @property
+    def head_width(self) -> int:
+        """Channels of one head, as shared blocks ask for it."""
+        return self.head_dim
+
+    @property
     def scale(self) -> float:
         """Factor of the scores."""
         return float((self.query_scalar or self.head_dim) ** -0.5)

@@ -111,6 +111,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
     """
     from mt_train.assemble.injection import inject
     from mt_train.assemble.weights import weights_of
+    from mt_train.engine.build import drawn_values
 
     model = build_on_meta(source.parts)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -123,6 +124,8 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
                 f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
             )
     found = weights_of(source.parts, list(shapes), say, source.checkpoint, adapted=adapted)
+    if source.checkpoint is not None and source.parts.weights_path is None:  # a frozen base may be in no file
+        found = {**drawn_values(model, source.parts.config.train.seed), **found}
     return SourceTensors({name: found[name] for name in shapes}, shapes, kept)
 
 

@@ -166,6 +166,13 @@ def _put(parameter: nn.Parameter, load: Callable[[], Tensor]) -> torch.Size | No
     return None
 
 
+def drawn_values(model: TrainModel, seed: int) -> TensorSource:
+    """Return for each parameter of a model what draws its first value from (seed, name), as ``fill_model`` does where a source lacks it."""
+    shapes = {name: torch.Size(whole_shape(each)) for name, each in model.named_parameters()}
+    drawn = {name: partial(value_of, model, name, shape, {}, seed) for name, shape in shapes.items()}
+    return {**drawn, **_drawn_experts(model, seed)}
+
+
 def _drawn_experts(model: TrainModel, seed: int) -> TensorSource:
     """Draw each tensor of fused experts by the names of the listed form, so that both begin alike."""
     layouts = {name: module.layout for name, module in model.named_modules() if isinstance(module, Experts)}
