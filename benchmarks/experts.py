@@ -91,7 +91,7 @@ def build(options: Any) -> dict[str, tuple[Run, nn.Module]]:
     layout = ExpertLayout(n_experts=options.experts, width=options.width, hidden=options.hidden)
     router = RouterOptions(n_experts=options.experts, top_k=options.top_k, normalise=True)
     ours = {name: Mixture(Router(router, options.width), Experts(layout), index=0) for name in ("fused", "listed")}
-    ours["listed"].experts = ours["listed"].experts.listed()  # type: ignore[union-attr, operator]
+    ours["listed"].experts = ours["listed"].experts.make_listed()  # type: ignore[union-attr, operator]
     ours["fused"].load_state_dict(weights)
     loaders = listed_experts({name: value.clone for name, value in weights.items()}, {"experts": layout})
     ours["listed"].load_state_dict({name: load() for name, load in loaders.items()})

@@ -327,6 +327,10 @@ def test_answers_of_another_method_are_learned_from_again(train: Trainer) -> Non
     """Those of GRPO have all that is needed where nothing is compared with a reference."""
     train(f"--objective grpo --objective.group 6 {ASKED}")
     written = read(Path("run-0/rollouts.jsonl"))
+    compact = "".join(
+        json.dumps(each, separators=(",", ":")) + "\n" for each in written
+    )  # as other programs write JSON
+    Path("run-0/rollouts.jsonl").write_text(compact)
     for name in ("rejection", "online-dpo --objective.loss simpo"):
         new, again = (
             train(f"--objective {name} --objective.group 6 {ASKED} {more}") for more in ("", "--objective.replay run-0")

@@ -60,7 +60,7 @@ class GroupOptions(MtConfig):
 
 
 def whole_shape(parameter: Tensor) -> tuple[int, ...]:
-    """The shape of a parameter, also where ZeRO 3 has left only a flat slice of it here, or expert ranks divide its rows (``part``)."""
+    """Return a parameter's whole shape, also where ZeRO 3 has left a flat slice of it here, or expert ranks divide its rows (``part``)."""
     shape, (_, parts) = tuple(getattr(parameter, "ds_shape", parameter.shape)), getattr(parameter, "part", (0, 1))
     return shape if parts == 1 else (shape[0] * parts, *shape[1:])
 
@@ -100,7 +100,7 @@ def _is_matrix(name: str, parameter: Tensor) -> bool:
 
 
 def matching_pattern(name: str, patterns: Iterable[str]) -> str | None:
-    """The first of the patterns (* and ?) that the name fits."""
+    """Return the first of the patterns (* and ?) that the name fits."""
     return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
 
 

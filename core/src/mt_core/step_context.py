@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Part = Literal["weight", "gradient"] | str
-"""What of a parameter is meant: its value in fp32, its gradient, or a key of the optimizer's state (``exp_avg``)."""
+"""A part of a parameter: its value in fp32, its gradient, or a key of the optimizer's state (``exp_avg``)."""
 
 
 class AdapterContext(Protocol):
@@ -49,7 +49,7 @@ class AdapterContext(Protocol):
         ...
 
     def step_sum(self, name: str) -> Tensor:
-        """What blocks have gathered under this name in the step (``BlockContext.gather``), added up over all micro-batches and all
+        """Return the sum of what blocks have gathered under this name in the step (``BlockContext.gather``), over all micro-batches and all
         ranks that share the block, in fp64: a copy. It is complete after the update. Raises ``ComponentError`` where none did."""
         ...
 

@@ -10,7 +10,7 @@ import pytest
 from transformers import LlamaConfig
 
 from mt_core import DecoderConfig, WeightsError
-from mt_core.weights import CONFIG, FIXED, KEYS, Architecture, layer_types, read_config, write_config
+from mt_core.weights import CONFIG, FIXED, KEYS, Architecture, layer_types, read_config, read_windows, write_config
 
 
 class OddConfig(DecoderConfig):
@@ -149,6 +149,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a word for a number": ({"num_attention_heads": "four"}, "wrong type"),
     "a word for an epsilon": ({"rms_norm_eps": "small"}, "wrong type"),
     "a word for a scaling": ({"rope_scaling": "linear"}, "wrong type"),
+    "no heads": ({"num_attention_heads": 0}, "a number that no model has: division by zero"),
+    "no length": (
+        {"rope_scaling": {"rope_type": "yarn"}, "max_position_embeddings": 0},
+        "a number that no model has: division by zero",
+    ),
+    "an endless factor": (
+        {"rope_scaling": {"rope_type": "dynamic", "factor": float("inf")}},
+        "a number that no model has: cannot convert float infinity",
+    ),
+    "a number for classes": ({"architectures": 5}, r"architectures=5; write a list of names, such as \['Plain"),
 }
 
 
@@ -167,6 +177,25 @@ def test_a_family_may_support_fewer_scalings_and_other_values(tmp_path: Path) ->
         read(tmp_path, {**OTHER, "clip_qkv": 3})
     with pytest.raises(WeightsError, match="hidden_act='silu'"):
         read(tmp_path, {**OTHER, "hidden_act": "silu"})
+
+
+@pytest.mark.parametrize(
+    ("types", "said"),
+    [
+        ([], "0 layer_types for num_hidden_layers=3"),
+        (["full_attention"] * 2, "2 layer_types for num_hidden_layers=3"),
+        (["chunked_attention"] * 3, "layer_types chunked_attention"),
+    ],
+)
+def test_layer_types_that_do_not_name_each_layer_are_refused(types: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=said):
+        read_windows({"num_hidden_layers": 3, "sliding_window": 4, "layer_types": types}, tmp_path / CONFIG)
+
+
+def test_layer_types_become_the_shortest_pattern_that_they_repeat(tmp_path: Path) -> None:
+    types = ["sliding_attention", "full_attention"] * 2
+    found = read_windows({"num_hidden_layers": 4, "sliding_window": 7, "layer_types": types}, tmp_path / CONFIG)
+    assert found == {"window": 7, "window_pattern": ["window", "full"]}
 
 
 def test_layer_types_are_named_as_transformers_names_them() -> None:

@@ -35,7 +35,7 @@ def test_both_forms_compute_the_same_from_the_same_weights(layout: ExpertLayout)
     """Which numbers are whose, the fused form and transformers agree on (tests/core/nn/test_experts.py)."""
     weights = fused_weights(layout)
     fused = Experts(layout)
-    listed = fused.listed()
+    listed = fused.make_listed()
     fused.load_state_dict({name.removeprefix(f"{PLACE}."): each for name, each in weights.items()})
     found = listed_experts(loaders_of(weights), {PLACE: layout})
     listed.load_state_dict({name.removeprefix(f"{PLACE}."): load() for name, load in found.items()})

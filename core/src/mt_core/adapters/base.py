@@ -68,7 +68,7 @@ class Adapter:
     """
 
     plan: Mapping[str, Any] = {}
-    """What ``prepare`` has decided about shapes (ranks), as JSON. It is in every checkpoint, and set again before ``inject``."""
+    """Shapes (ranks) that ``prepare`` has decided on, as JSON. It is in every checkpoint, and set again before ``inject``."""
 
     has_values = False
     """Whether a checkpoint or a folder gives the values, so that none is drawn; the core sets it before ``inject``."""

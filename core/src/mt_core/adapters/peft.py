@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mt_core.nn import TrainModel
 
 PREFIX = "base_model.model."
-"""What peft puts before the name of a module."""
+"""Text that peft puts before the name of a module."""
 
 LORA_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
 """LoRA's parameters → peft's."""
 
 RankOf = Callable[[str], int]
 AlphaOf = Callable[[str], float]
-"""Of a layer by its name."""
+"""Name of a layer → its alpha; ``RankOf`` gives its rank."""
 
 _PLAIN = re.compile(r"[\w.]+")
 _NARROWING = ("exclude_modules", "layers_pattern", "layers_to_transform", "modules_to_save")

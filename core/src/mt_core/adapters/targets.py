@@ -18,7 +18,7 @@ def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
 
 
 def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter") -> dict[str, nn.Module]:
-    """The linear layers that the config of this slot names, in the order of the model, without those whose weight it has ``kept``.
+    """Return the linear layers that the config of this slot names, in the order of the model, without those whose weight it has ``kept``.
 
     Raises ``UsageError`` for a pattern that names none of them, or kept ones only, and where none is left.
     """

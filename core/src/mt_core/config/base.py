@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic.types import Strict
 
 Layout = Literal["zero0", "zero1", "zero2", "zero3", "pipeline", "sequence", "offload", "expert"]
-"""How a run is divided: a ZeRO stage, and beside it a pipeline, sequence or expert ranks, or state in host memory."""
+"""A part of a run's layout: a ZeRO stage, and beside it a pipeline, sequence or expert ranks, or state in host memory."""
 
 ZERO: frozenset[Layout] = frozenset({"zero0", "zero1", "zero2", "zero3"})
 """The layouts of a component that says nothing."""

@@ -48,7 +48,7 @@ class DecoderConfig(ModelConfig):
         return self
 
     def faults(self) -> Iterator[str]:
-        """Values that do not fit each other, each with its remedy. A family adds its own to these."""
+        """Yield what does not fit together, each fault with its remedy. A family adds its own to these."""
         if self.n_heads % self.n_kv_heads:
             yield (
                 f"n_heads={self.n_heads} is not a multiple of n_kv_heads={self.n_kv_heads}; "
@@ -81,7 +81,7 @@ class DecoderConfig(ModelConfig):
 
 
 Sight = Literal["full", "window"]
-"""What a block sees: the text so far, or its window."""
+"""Reach of a block: the text so far, or its window."""
 
 
 class WindowedDecoderConfig(DecoderConfig):
@@ -95,7 +95,7 @@ class WindowedDecoderConfig(DecoderConfig):
     )
 
     def faults(self) -> Iterator[str]:
-        """A pattern needs a window."""
+        """Yield faults, also that of a pattern without a window."""
         yield from super().faults()
         if self.window is None and self.window_pattern != ("window",):
             yield f"window_pattern={','.join(self.window_pattern)} without window; set window, or leave window_pattern out"

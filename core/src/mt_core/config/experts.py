@@ -1,4 +1,4 @@
-"""How a mixture chooses experts, and how those are stored, in either of two forms. Imports no torch.
+"""Options of a mixture: how a router chooses experts, and how those are stored, in either of two forms. Imports no torch.
 
 Shapes: X experts, D model width, F hidden width of an expert.
 """
@@ -29,7 +29,7 @@ class ExpertLayout:
     projections: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
 
     def fused_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name → shape of the tensors of the fused form."""
+        """Return name → shape of the tensors of the fused form."""
         first, second = (2 * self.hidden, self.width), (self.width, self.hidden)
         if self.transposed:
             first, second = first[::-1], second[::-1]
@@ -43,7 +43,7 @@ class ExpertLayout:
         return shapes
 
     def listed_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name → shape of the tensors of the listed form, as ``3.gate_proj.weight``."""
+        """Return name → shape of the tensors of the listed form, as ``3.gate_proj.weight``."""
         gate, up, down = self.projections
         inner, outer = (self.hidden, self.width), (self.width, self.hidden)
         shapes: dict[str, tuple[int, ...]] = {}
@@ -57,7 +57,7 @@ class ExpertLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class RouterOptions:
-    """How scores become a choice and its weights. Raises ``ValueError`` for sizes that do not fit."""
+    """Options of a router: how scores become a choice and its weights. Raises ``ValueError`` for sizes that do not fit."""
 
     n_experts: int
     top_k: int

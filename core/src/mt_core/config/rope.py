@@ -96,7 +96,7 @@ class RopeScaling(MtConfig):
 
     @property
     def by_length(self) -> bool:
-        """Whether the angles hang on the length of a text."""
+        """Return whether the angles depend on the length of a text."""
         return self.type in ("dynamic", "longrope")
 
     @staticmethod

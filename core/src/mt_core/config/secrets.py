@@ -24,7 +24,7 @@ _SPECIAL_TOKENS = re.compile(
 )
 """Options of tokenizers: text that marks something."""
 _PLACES = re.compile(r"_(path|file|dir|folder|name)$")
-"""Where a secret is, or what it is called (``HF_TOKEN_PATH``)."""
+"""Keys that say where a secret is, or what it is called (``HF_TOKEN_PATH``)."""
 _PERHAPS = re.compile(r"(^|_)(keys?|pat|pwd|auth|authorization|bearer|cookie|sas|signature|sig)$")
 """Names of secrets that are names of columns, too: the value decides."""
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[^\s/]{12,}")

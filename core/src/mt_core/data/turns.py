@@ -24,7 +24,7 @@ ROLES = {
     "observation": "tool",
     "ipython": "tool",
 }
-"""What rows call a role, and what it is called here."""
+"""Name of a role in rows → its name here."""
 
 _SPELLINGS = (("role", "content"), ("from", "value"))
 _CALL = "function_call"
@@ -34,7 +34,7 @@ _PLAIN = frozenset(ROLES) - {_CALL}
 
 _NAMES = ("name", "tool_call_id")
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
-"""What rows call the assistant's thoughts, as transformers takes them: the first that there is."""
+"""Keys of rows for the assistant's thoughts, as transformers takes them: the first that there is."""
 
 
 def turns(value: Any, place: str) -> list[Message]:

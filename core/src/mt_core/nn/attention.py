@@ -51,27 +51,27 @@ class SdpaAttention:
         self,
         q_BTNH: Tensor,
         k_BSKH: Tensor,
-        v_BSKH: Tensor,
+        v_BSKW: Tensor,
         context: BlockContext,
         **options: Unpack[AttentionOptions],
     ) -> Tensor:
-        form = Form.read(options, q_BTNH, k_BSKH, v_BSKH)
+        form = Form.read(options, q_BTNH, k_BSKH, v_BSKW)
         with self._kernels():
             if context.cache is not None:
-                return self._one(q_BTNH, k_BSKH, v_BSKH, form, context)
+                return self._one(q_BTNH, k_BSKH, v_BSKW, form, context)
             lengths = context.document_lengths or document_lengths(context.document_ids_BT)
             if form.chunk is not None:
                 lengths, form = _cut_into_chunks(lengths, form.chunk), form._replace(chunk=None)
             if self._has_flash(q_BTNH) and not _is_plain(lengths, form):
-                out_BTNW = None if form.softcap is not None else varlen(q_BTNH, k_BSKH, v_BSKH, lengths, form)
+                out_BTNW = None if form.softcap is not None else varlen(q_BTNH, k_BSKH, v_BSKW, lengths, form)
                 if out_BTNW is None and (form.softcap is not None or form.sinks_N is not None):
-                    out_BTNW = flexible_attention(q_BTNH, k_BSKH, v_BSKH, lengths, form)
+                    out_BTNW = flexible_attention(q_BTNH, k_BSKH, v_BSKW, lengths, form)
                 if out_BTNW is not None:
                     return out_BTNW
             if all(row == lengths[0] for row in lengths):
-                return self._row(q_BTNH, k_BSKH, v_BSKH, lengths[0], form)
+                return self._row(q_BTNH, k_BSKH, v_BSKW, lengths[0], form)
             rows = [
-                self._row(q_BTNH[b : b + 1], k_BSKH[b : b + 1], v_BSKH[b : b + 1], row, form)
+                self._row(q_BTNH[b : b + 1], k_BSKH[b : b + 1], v_BSKW[b : b + 1], row, form)
                 for b, row in enumerate(lengths)
             ]
             return torch.cat(rows)
@@ -83,7 +83,7 @@ class SdpaAttention:
         return self.kernel in ("auto", "flash") and q_BTNH.is_cuda and q_BTNH.dtype in (torch.bfloat16, torch.float16)
 
     def _row(self, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: tuple[int, ...], form: Form) -> Tensor:
-        """Rows with documents of the same lengths."""
+        """Attend in rows whose documents have the same lengths, one document at a time."""
         if len(lengths) == 1:
             return self._one(q_BTNH, k_BTKH, v_BTKW, form)
         sizes = list(lengths)
@@ -93,7 +93,7 @@ class SdpaAttention:
     def _one(
         self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, context: BlockContext | None = None
     ) -> Tensor:
-        """Rows of one document each. With a ``context``, whose cache may name padding, the T queries are the last of S."""
+        """Attend in rows of one document each. With a ``context``, whose cache may name padding, the T queries are the last of S."""
         padding_B = None if context is None or context.cache is None else context.cache.padding_B
         if form.chunk is not None and padding_B is None:
             k_BSKH, v_BSKW, form = _keep_chunk(q_BTNH, k_BSKH, v_BSKW, form, form.chunk)
@@ -112,7 +112,7 @@ class SdpaAttention:
         return self._whole(q_BTNH, k_BSKH, v_BSKW, form, mask)
 
     def _whole(self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, mask: Tensor | None) -> Tensor:
-        """All that the mask shows, or what is causal, by a kernel."""
+        """Attend to all that the mask shows, or to what is causal, by one kernel."""
         length, (width, scale) = q_BTNH.shape[1], (v_BSKW.shape[3], form.scale)
         has_one_width = self.kernel == "flash" or form.sinks_N is not None or (self.kernel == "auto" and length > 1)
         if q_BTNH.shape[3] != width and has_one_width:  # all kernels but those that hold all scores
@@ -153,13 +153,13 @@ def _keep_chunk(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, chun
 
 
 def _is_plain(lengths: DocumentLengths, form: Form) -> bool:
-    """One document a row, and all of it in the window; nothing but causal."""
+    """Return whether attention is causal and nothing more: one document a row, and all of it in the window."""
     fits = form.window is None or max(row[0] for row in lengths) <= form.window
     return all(len(row) == 1 for row in lengths) and fits and form.softcap is None and form.sinks_N is None
 
 
 def _padding_mask(context: BlockContext, seen: int) -> Tensor | None:
-    """(B, 1, T, S), true where a query may look; ``None`` without padding. Computed once a forward; generation only."""
+    """Return (B, 1, T, S), true where a query may look; ``None`` without padding. Computed once a forward; generation only."""
     cache = context.cache
     if cache is None or cache.padding_B is None:
         return None

@@ -91,7 +91,7 @@ def _blocks(length: int, seen: int, reach: int | None) -> Iterator[_Block]:
 
 
 class _Blockwise(torch.autograd.Function):
-    """Keeps its inputs."""
+    """Attention block by block, which keeps its inputs alone for the backward."""
 
     @staticmethod
     def forward(
@@ -174,7 +174,7 @@ def _join_heads(x_BKLH: Tensor, heads: int) -> Tensor:
 
 
 def _visibility(block: _Block, q_BTNH: Tensor, k_BSKH: Tensor, form: Form, padding_B: Tensor | None) -> Tensor:
-    """True where a query may look: (t, s), or (B, 1, 1, t, s) with padding."""
+    """Return what is true where a query may look: (t, s), or (B, 1, 1, t, s) with padding."""
     past = k_BSKH.shape[1] - q_BTNH.shape[1]
     queries_t1 = torch.arange(past + block.queries.start, past + block.queries.stop, device=q_BTNH.device)[:, None]
     keys_s = torch.arange(block.keys.start, block.keys.stop, device=q_BTNH.device)
@@ -213,5 +213,5 @@ def _scale(form: Form, q_BKLH: Tensor) -> float:
 
 
 def _through_softmax(weights_BKLs: Tensor, grad_BKLs: Tensor) -> Tensor:
-    """The gradient of the scores from that of the weights."""
+    """Return the gradient of the scores from that of the weights."""
     return weights_BKLs * (grad_BKLs - (weights_BKLs * grad_BKLs).sum(-1, keepdim=True))

@@ -34,7 +34,7 @@ class AttentionFn(Protocol):
         self,
         q_BTNH: Tensor,
         k_BSKH: Tensor,
-        v_BSKH: Tensor,
+        v_BSKW: Tensor,
         context: BlockContext,
         **options: Unpack[AttentionOptions],
     ) -> Tensor:
@@ -71,7 +71,7 @@ class BlockContext:
     sums: StepSums | None = None
 
     def over_row(self, value: Tensor) -> Tensor:
-        """A sum over the tokens of each row that are here, over all of them: ranks may share rows. It has no gradient."""
+        """Return a sum over all tokens of each row, from that over the tokens that are here: ranks may share rows. It has no gradient."""
         added = getattr(self.attention, "over_row", None)
         return value.detach() if added is None else added(value.detach())
 

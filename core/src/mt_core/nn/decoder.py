@@ -71,7 +71,7 @@ class DecoderModel(TrainModel):
             super().init_tensor(name, tensor, generator)
 
     def flops_per_token(self, length: int) -> float:
-        """6 per weight that multiplies (2 forward, 4 backward), and as much per channel of a key and a value that is seen."""
+        """Return 6 per weight that multiplies (2 forward, 4 backward), and as much per channel of a key and a value that is seen."""
         blocks: Iterable[Any] = self.model.layers
         return (
             sum(float(block.flops_per_token(length)) for block in blocks)
@@ -130,7 +130,7 @@ class Block(nn.Module):
         return hidden_BTD + self._drop(self._behind(names.behind_mlp, added_BTD))
 
     def _before(self, name: str | None, x_BTD: Tensor) -> Tensor:
-        """The norm, or a view: gradients of several projections then reach the residual stream in one piece, as ``RMSNorm`` does it."""
+        """Apply the norm, or take a view: gradients of several projections reach the residual stream as one, as behind ``RMSNorm``."""
         return x_BTD.view_as(x_BTD) if name is None else getattr(self, name)(x_BTD)
 
     def _behind(self, name: str | None, x_BTD: Tensor) -> Tensor:
@@ -186,21 +186,21 @@ class GroupedQueryAttention(nn.Module):
 
     def forward(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
         """(B, T, D) -> (B, T, D); a token sees its document up to itself, and what the cache holds."""
-        q_BTNH, k_BSKH, v_BSKH = self._project(x_BTD)
+        q_BTNH, k_BSKH, v_BSKW = self._project(x_BTD)
         if self.rotary is not None:
             tables = self.rotary.tables(context)
             q_BTNH, k_BSKH = (rotate(each, tables, interleaved=self.interleaved) for each in (q_BTNH, k_BSKH))
         if context.cache is not None:
-            k_BSKH, v_BSKH = context.cache.append(self.index, k_BSKH, v_BSKH)
-        mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKH, context, **self.attention_options())
+            k_BSKH, v_BSKW = context.cache.append(self.index, k_BSKH, v_BSKW)
+        mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKW, context, **self.attention_options())
         return self.o_proj(mixed_BTNH.flatten(2))  # type: ignore[no-any-return]
 
     def attention_options(self) -> AttentionOptions:
-        """Keywords of the ``AttentionFn``; a family adds what is a parameter, such as sinks."""
+        """Return the keywords of the ``AttentionFn``; a family adds those that are parameters, such as sinks."""
         return self.options
 
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, T, N, H), keys and values (B, T, K, H), normed and not yet turned."""
+        """Return queries (B, T, N, H), keys and values (B, T, K, H), normed and not yet turned."""
         if self.fused:
             q_BTE, k_BTE, v_BTE = self.qkv_proj(x_BTD).split([self.heads, self.kv_heads, self.kv_heads], -1)
         else:
@@ -213,13 +213,13 @@ class GroupedQueryAttention(nn.Module):
         return q_BTNH, k_BTKH, v_BTKH
 
     def flops_per_token(self, length: int) -> float:
-        """6 per weight, and 12 per channel of a head and token seen: scores and sums, forward and backward."""
+        """Return 6 per weight, and 12 per channel of a head and token seen: scores and sums, forward and backward."""
         weights = 2 * self.dim * (self.heads + self.kv_heads)
         return 6.0 * weights + 12.0 * self.heads * tokens_seen(length, self.options.get("window"))
 
 
 def tokens_seen(length: int, window: int | None) -> float:
-    """Tokens that a token of a row of ``length`` attends to, itself included, on average over the row."""
+    """Return how many tokens a token of a row of ``length`` attends to, itself included, on average over the row."""
     reach = min(length, window or length)
     return reach - reach * (reach - 1) / (2 * length)
 
@@ -257,5 +257,5 @@ class GatedMLP(nn.Module):
         return self.down_proj(self.gate(gate_BTF, up_BTF))  # type: ignore[no-any-return]
 
     def flops_per_token(self, length: int) -> float:
-        """6 per weight."""
+        """Return 6 per weight."""
         return 18.0 * self.dim * self.ffn_dim

@@ -62,8 +62,8 @@ class Experts(nn.Module):
         out = grouped_product(rows_SD, weight if self.layout.transposed else weight.mT, ends_X)
         return out if bias is None else out + bias[expert_of_rows(ends_X, len(rows_SD))]
 
-    def listed(self) -> ListedExperts:
-        """The same experts as modules, with new parameters on the default device."""
+    def make_listed(self) -> ListedExperts:
+        """Make the listed form of these experts, with new parameters on the default device, whose values are arbitrary."""
         return ListedExperts(self.layout, self.activation)
 
     def extra_repr(self) -> str:
@@ -94,7 +94,7 @@ class ListedExperts(nn.ModuleList):
 
 
 class Expert(nn.Module):
-    """One gated MLP."""
+    """One expert of ``ListedExperts``: a gated MLP."""
 
     def __init__(self, layout: ExpertLayout, activation: Activation) -> None:
         super().__init__()
@@ -115,11 +115,11 @@ def list_experts(model: nn.Module) -> None:
     """Put the listed form wherever a model has fused experts; values are arbitrary, as in a model that was just built."""
     for name, module in list(model.named_modules()):
         if isinstance(module, Experts):
-            model.set_submodule(name, module.listed())
+            model.set_submodule(name, module.make_listed())
 
 
 def expert_layouts(model: nn.Module) -> dict[str, ExpertLayout]:
-    """The layouts of a model's experts, whatever their form, by the names of the modules that have them."""
+    """Return the layouts of a model's experts, whatever their form, by the names of the modules that have them."""
     found = ((name, module) for name, module in model.named_modules() if isinstance(module, Experts | ListedExperts))
     return {name: module.layout for name, module in found}
 
@@ -156,7 +156,7 @@ def sort_by_expert(experts_NK: Tensor, n_experts: int) -> Order:
 
 
 def expert_of_rows(ends_X: Tensor, n_rows: int) -> Tensor:
-    """(S,) the expert of each sorted row."""
+    """Return the expert of each sorted row, (S,)."""
     return torch.searchsorted(ends_X, torch.arange(n_rows, device=ends_X.device, dtype=ends_X.dtype), right=True)
 
 
@@ -211,7 +211,7 @@ def grouped_product(rows_SD: Tensor, weight_XDF: Tensor, ends_X: Tensor) -> Tens
 
 
 def _has_grouped_mm(rows_SD: Tensor, weight_XDF: Tensor) -> bool:
-    """Since torch 2.10, on a CPU and from compute capability 8.0 on, for rows of whole 16 bytes."""
+    """Return whether torch (from 2.10) has a grouped product here: on a CPU or compute capability 8.0, for rows of whole 16 bytes."""
     if not hasattr(functional, "grouped_mm") or rows_SD.device.type not in ("cpu", "cuda"):
         return False
     sizes = (rows_SD.shape[1], weight_XDF.shape[2])
@@ -221,7 +221,7 @@ def _has_grouped_mm(rows_SD: Tensor, weight_XDF: Tensor) -> bool:
 
 
 class _Looped(torch.autograd.Function):
-    """One product after the other, over experts that have rows."""
+    """The grouped product as one product after the other, over experts that have rows."""
 
     @staticmethod
     def forward(ctx: Any, rows_SD: Tensor, weight_XDF: Tensor, ends_X: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ class _Looped(torch.autograd.Function):
 
 
 def _spans(ends_X: Tensor) -> list[tuple[int, slice]]:
-    """The rows of each expert that has some."""
+    """Return the rows of each expert that has some."""
     begin, found = 0, []
     for expert, end in enumerate(ends_X.tolist()):
         if end > begin:

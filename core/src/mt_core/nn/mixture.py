@@ -70,11 +70,11 @@ class Mixture(nn.Module):
 
     @property
     def choices(self) -> str:
-        """The name under which the choices of a step are gathered: how often each expert was chosen by trained tokens, (X,)."""
+        """Return the name under which blocks gather the choices of a step: how often each expert was chosen by trained tokens, (X,)."""
         return f"experts.{self.index}"
 
     def flops_per_token(self, length: int) -> float:
-        """6 per weight that a token is multiplied by: the router's, those of its own experts, and of what every token gets."""
+        """Return 6 per weight that a token is multiplied by: the router's, those of its own experts, and of what every token gets."""
         layout, shared = self.experts.layout, getattr(self, self.shared_name)
         own = layout.width * (layout.n_experts + 3 * self.router.options.top_k * layout.hidden)
         return 6.0 * (
@@ -114,7 +114,7 @@ def balance_by_bias(context: AdapterContext, rate: float) -> None:
 
 
 def balance_loss(choice: Choice, context: BlockContext) -> Tensor:
-    """N · X · Σ_x f_x p_x of each row's N trained tokens, added up: N where the load is even, X N / K where K experts have all.
+    """Return N · X · Σ_x f_x p_x of each row's N trained tokens, added up: N where the load is even, X N / K where K experts have all.
 
     f_x is the share of the row's choices that went to expert x, without a gradient, and p_x the mean of its probability
     (https://arxiv.org/abs/2101.03961, equation 4; rows by themselves as in https://arxiv.org/abs/2412.19437, equation 17). A sum
@@ -133,6 +133,6 @@ def balance_loss(choice: Choice, context: BlockContext) -> Tensor:
 
 
 def trained_tokens(context: BlockContext) -> Tensor:
-    """(B, T) where a token is trained; all are where the context does not say."""
+    """Return (B, T), true where a token is trained; all are where the context does not say."""
     labels_BT = context.labels_BT
     return torch.ones_like(context.positions_BT, dtype=torch.bool) if labels_BT is None else labels_BT != NOT_TRAINED

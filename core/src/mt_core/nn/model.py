@@ -133,11 +133,11 @@ class TrainModel(nn.Module):
         """
 
     def kept_names(self) -> list[str]:
-        """Names of the parameters that ``kept`` fits."""
+        """Return the names of the parameters that ``kept`` fits."""
         return [name for name, _ in self.named_parameters() if matching_pattern(name, self.kept)]
 
     def refuse_kept(self, key: str, pattern: str, names: Collection[str]) -> None:
-        """Raises ``UsageError`` where the parameters that a pattern of this option asks to change (``names``) are all ``kept``."""
+        """Raise ``UsageError`` where the parameters that a pattern of this option asks to change (``names``) are all ``kept``."""
         if names and set(self.kept_names()).issuperset(names):
             raise UsageError(
                 f"{key}: {pattern!r} names {next(iter(names))}, which {type(self).__name__} keeps as it is: it is read and saved, and"
@@ -156,7 +156,7 @@ class TrainModel(nn.Module):
 
 
 def run_recomputed(block: nn.Module, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
-    """(B, T, D) -> (B, T, D) of a block that keeps its input alone and runs again in its backward, where it reports nothing."""
+    """Run a block, (B, T, D) -> (B, T, D), that keeps its input alone and runs again in its backward, where it reports nothing."""
     sums = context.sums or StepSums()
     return checkpoint(block, hidden_BTD, context, use_reentrant=False, context_fn=sums.around_recompute)  # type: ignore[no-any-return]
 

@@ -36,7 +36,7 @@ class TokenObjective:
     """Next-token prediction on the trained tokens of a sample. Subclasses say how a row is encoded."""
 
     loss_unit = NATS_PER_TOKEN
-    """What the loss is counted in. A subclass whose loss is no mean over tokens says another one, or nothing."""
+    """Unit of the loss. A subclass whose loss is no mean over tokens says another one, or nothing."""
 
     def __init__(self, *, pad_id: int = 0, terms: LossTerms | None = None, scores: TokenScores | None = None) -> None:
         self.pad_id, self.terms, self.scores = pad_id, terms or PLAIN, scores

@@ -79,7 +79,8 @@ class Rotary:
         return self._cached[1]
 
     def _check_crossing(self, context: BlockContext, length: int) -> None:
-        """Keys of another set of factors would be in the cache, and every token after them wrong."""
+        """Refuse a text that outgrows longrope's original length: keys of the other set of factors would be in the cache, and
+        every token after them wrong."""
         original = self.rope.scaling.original_max_seq_len
         if self.rope.scaling.type != "longrope" or context.cache is None or original is None:
             return
@@ -120,7 +121,7 @@ def rotate(x_BTNH: Tensor, tables: RotaryTables, *, interleaved: bool = False) -
 
 
 Length = int | Tensor | None
-"""Of a text (tokens): one, or one for each token, (B, T, 1). Dynamic scaling alone reads it."""
+"""Length of a text (tokens): one, or one for each token, (B, T, 1). Scaling ``by_length`` alone reads it."""
 
 
 def inverse_frequencies(rope: Rope, length: Length = None) -> Tensor:
@@ -129,7 +130,7 @@ def inverse_frequencies(rope: Rope, length: Length = None) -> Tensor:
 
 
 def attention_factor(scaling: RopeScaling) -> float:
-    """Factor of cosines and sines: YaRN's temperature (https://arxiv.org/abs/2309.00071, eq. 22), LongRoPE's
+    """Return the factor of cosines and sines: YaRN's temperature (https://arxiv.org/abs/2309.00071, eq. 22), LongRoPE's
     (https://arxiv.org/abs/2402.13753, section 3.3), 1 for the others."""
     if scaling.type not in ("yarn", "longrope"):
         return 1.0

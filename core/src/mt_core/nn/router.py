@@ -65,7 +65,7 @@ class Router(nn.Module):
 
     @torch.no_grad()
     def _best(self, scores_NX: Tensor) -> Tensor:
-        """(N, K): the experts with the highest scores, of the best groups where there are groups; no gradient goes through a choice."""
+        """Return the experts with the highest scores, (N, K), of the best groups where there are any; a choice has no gradient."""
         if self.e_score_correction_bias is not None:
             scores_NX = scores_NX + self.e_score_correction_bias.float()
         if self.options.n_groups > 1:

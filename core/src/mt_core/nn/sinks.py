@@ -32,7 +32,7 @@ def attend_with_sinks(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, kernel: Ls
 
 
 class _WithSinks(torch.autograd.Function):
-    """Keeps what flash attention does, and the sinks."""
+    """A flash kernel with sinks; it keeps for the backward what the kernel keeps, and the sinks."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, kernel: LseKernel) -> Tensor:
@@ -62,7 +62,7 @@ class CpuFlash:
 
     @staticmethod
     def is_installed() -> bool:
-        """Return whether this torch has it; without it there are blocks."""
+        """Return whether this torch has the kernel; without it attention goes block by block."""
         return hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward")
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,7 +82,7 @@ class CpuFlash:
         return grads
 
     def _bias(self, q: Tensor) -> Tensor | None:
-        """Return what is added to the scores, where the public function takes truths too."""
+        """Return the mask as numbers that are added to scores: the public function would take truths, the kernel does not."""
         if self._mask is None:
             return None
         return torch.zeros_like(self._mask, dtype=q.dtype).masked_fill_(~self._mask, -torch.inf)

@@ -1,4 +1,4 @@
-"""What the blocks of a model add up in one optimizer step: figures of its record, and sums for ``TrainModel.after_step``."""
+"""Sums over the blocks of a model in one optimizer step: figures of its record, and tensors for ``TrainModel.after_step``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ StepFigures = Callable[[Tensor], Mapping[str, Tensor]]
 
 
 class StepSums:
-    """What the blocks of a model add up in one optimizer step on this rank, in fp64 on the device.
+    """Sums of what the blocks of a model report and gather in one optimizer step on this rank, in fp64 on the device.
 
     Only an engine that trains ``collects``: evaluation and generation add nothing. Nor does the forward that repeats a recomputed
     block, though a block does not see that: what it computes must be what it computed the first time.
@@ -46,16 +46,16 @@ class StepSums:
             self._repeats = False
 
     def around_recompute(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """What ``torch.utils.checkpoint`` takes as ``context_fn``: around the forward, and around the one that repeats it."""
+        """Return the contexts of ``torch.utils.checkpoint`` (its ``context_fn``): of the forward, and of the one that repeats it."""
         return nullcontext(), self.repeating()
 
     def report(self, name: str, total: Tensor, count: Tensor | float) -> None:
-        """See ``BlockContext``."""
+        """Add to a figure while blocks run (``BlockContext.report``), unless they repeat a forward."""
         if not self._repeats and self.collects:
             self.add(name, total, count)
 
     def add(self, name: str, total: Tensor, count: Tensor | float) -> None:
-        """Add to a figure, whether blocks run now or have run."""
+        """Add to a figure, whether blocks run now or have run. Raises ``ComponentError`` for what is no scalar."""
         if total.dim() or (isinstance(count, Tensor) and count.dim()):
             shape = tuple(total.shape) or tuple(getattr(count, "shape", ()))
             raise ComponentError(
@@ -69,7 +69,7 @@ class StepSums:
         self.figures[name] = total, count
 
     def gather(self, name: str, values: Tensor, figures: StepFigures | None = None) -> None:
-        """See ``BlockContext``."""
+        """Add to a tensor while blocks run (``BlockContext.gather``), unless they repeat a forward."""
         if self._repeats or not self.collects:
             return
         before, values = self.gathered.get(name), values.detach().double()

@@ -30,7 +30,7 @@ def varlen_kernel() -> Callable[..., Any] | None:
 
 
 def varlen_backward() -> Callable[..., Any] | None:
-    """The backward of the installed torch's kernel, which sinks need; ``None`` where it has none by that name."""
+    """Return the backward of the installed torch's kernel, which sinks need; ``None`` where it has none by that name."""
     kernel = getattr(torch.ops.torch_attn, "_varlen_attn_backward", None) if varlen_kernel() is not None else None
     return None if kernel is None else kernel.default
 
@@ -85,7 +85,7 @@ class _VarlenFlash:
 
     @classmethod
     def of(cls, kernel: Callable[..., Any], bounds: Tensor, longest: int, options: Any) -> _VarlenFlash | None:
-        """``None`` where the installed kernel cannot say its log-sum-exp, or has no backward that takes one."""
+        """Wrap the kernel; ``None`` where it cannot return its log-sum-exp, or has no backward that takes one."""
         backward = varlen_backward()
         if backward is None or "return_aux" not in inspect.signature(kernel).parameters:
             return None

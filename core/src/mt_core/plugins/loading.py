@@ -51,7 +51,7 @@ class Plugin:
     error: str = ""
     load_ms: float = 0.0
     warnings: list[str] = field(default_factory=list)
-    """What it uses that will go, and what of it is left out."""
+    """Warnings of names that it uses and that will go, and of offers that are left out."""
     module: Any = None
     """Its module of hooks, once it is imported."""
     kinds: list[Kind] = field(default_factory=list)

@@ -35,7 +35,7 @@ class PluginInfo:
     entry_point: EntryPoint
     editable: bool = False
     origin: str = ""
-    """Where pip had it from, as ``origin_of`` says it."""
+    """Source that pip had it from, as ``origin_of`` says it."""
 
     @property
     def label(self) -> str:

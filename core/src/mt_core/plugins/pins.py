@@ -17,7 +17,7 @@ UNKNOWN = "of unknown version"
 """The version of a distribution whose metadata names none."""
 
 LABELLED = {"torch": "https://download.pytorch.org/whl/"}
-"""What has builds with a label (``torch==2.9.0+cpu``), which PyPI has not → where those are."""
+"""Distribution that has builds with a label (``torch==2.9.0+cpu``), which PyPI has not → where those are."""
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/?#@!%+,=-]+")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")

@@ -23,14 +23,14 @@ LONGEST = 30
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _WORDS = frozenset({"none", "null", "true", "false", "yes", "no", "on", "off"})
-"""What YAML, or the command line, reads as something else than a name."""
+"""Words that YAML, or the command line, reads as something else than a name."""
 _SUFFIX = ".tmpl"
 _PLACES = {"package": "src/$package", "workflows": ".github/workflows"}
 """Folder of the templates → where its files go; the others keep their place."""
 _HIDDEN = {"gitignore": ".gitignore"}
 
 ABOUT = "template.toml"
-"""What the files of a template cannot say themselves."""
+"""File of a template with what its other files cannot say themselves."""
 
 WITH_COMMANDS = ("model",)
 """Kinds whose distribution brings the commands (mt-tools), so that to install it is enough to train; the others have an extra."""

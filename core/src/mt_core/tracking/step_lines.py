@@ -13,7 +13,7 @@ from mt_core.tracking.appender import Appender
 from mt_core.tracking.logs import notice
 
 DAMAGED = ".damaged"
-"""What the name of a file ends in that holds damaged lines of another."""
+"""End of the name of a file that holds damaged lines of another."""
 
 
 class StepLines:

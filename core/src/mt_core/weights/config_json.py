@@ -94,7 +94,7 @@ class Architecture:
 def decoder_format(
     *architectures: Architecture, tensors: Callable[[Path, Any], Loaders] | None = None
 ) -> WeightsFormat:
-    """Hugging Face's folders of a family, whose tensors have the model's names unless ``tensors`` maps them."""
+    """Return the format of a family's Hugging Face folders, whose tensors have the model's names unless ``tensors`` maps them."""
 
     def values(path: Path) -> Mapping[str, Any]:
         shape = read_config((path.parent if path.is_file() else path) / CONFIG, architectures)
@@ -111,7 +111,7 @@ def decoder_format(
 
 
 def decoder_tensors(path: Path, config: Any) -> Loaders:
-    """One loader a tensor. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
+    """Return one loader a tensor. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
     loaders = {name: load for name, load in open_folder(path).items() if not name.endswith("rotary_emb.inv_freq")}
     return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD) if config.tie_embeddings else loaders
 
@@ -138,10 +138,14 @@ def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, 
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
+    except ArithmeticError as error:  # a width over 0 heads, an endless factor
+        raise WeightsError(f"{file} has a number that no model has: {error}; correct it or fetch it again") from error
 
 
 def _find_architecture(config: Mapping[str, Any], file: Path, known: Sequence[Architecture]) -> Architecture:
     said = config.get("architectures") or [config.get("model_type")]
+    if not isinstance(said, list):
+        raise WeightsError(f"{file} has architectures={said!r}; write a list of names, such as [{known[0].name!r}]")
     has_own_head = not any(str(name).endswith("ForCausalLM") for name in said)  # a reward model's, of one output
     for each in known:
         if each.name in said or (has_own_head and config.get("model_type") == each.model_type):
@@ -172,7 +176,7 @@ def _read_keys(given: Mapping[str, Any], found: Architecture) -> dict[str, Any]:
 
 
 def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> dict[str, Any]:
-    """``rope_theta`` and ``rope_scaling``, as transformers 4 (keys of these names) and 5 (``rope_parameters``) write them."""
+    """Return ``rope_theta`` and ``rope_scaling``, as transformers 4 (keys of these names) and 5 (``rope_parameters``) write them."""
     given = _rope_parameters(config)
     theta = given.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
     old = given.pop("type", None)
@@ -191,7 +195,7 @@ def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> di
 
 
 def _rope_of_full_blocks(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The config with the rotary parameters of blocks without a window, where they are given by kind of block."""
+    """Return the config with the rotary parameters of blocks without a window, where they are given by kind of block."""
     by_kind = config.get("rope_parameters") or {}
     if "full_attention" not in by_kind:
         return dict(config)
@@ -211,7 +215,7 @@ def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The original length may stand outside the rotary parameters, and then wins, or be left out."""
+    """Return our scaling. The original length may stand outside the rotary parameters, and then wins, or be left out."""
     longest, reads = config["max_position_embeddings"], RopeScaling.parameters_of(kind)
     if kind == "dynamic":
         scaling["original_max_seq_len"] = longest
@@ -230,7 +234,7 @@ def _read_scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any],
 
 
 def write_config(config: Any, architectures: Sequence[Architecture]) -> dict[str, Any]:
-    """``config.json`` as transformers reads it, releases 4 and 5. The dtype is that of the tensors, and added with them.
+    """Return ``config.json`` as transformers reads it, releases 4 and 5. The dtype is that of the tensors, and added with them.
 
     Special ids belong to a tokenizer and are unknown here; left out, transformers would take some.
     """
@@ -256,7 +260,7 @@ _SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def write_rope(config: Any, *, plain_windows: bool = False) -> dict[str, Any]:
-    """The keys of ``read_rope``, for both releases."""
+    """Return the keys that ``read_rope`` reads, for both releases."""
     scaling = config.rope_scaling.active_parameters()
     ours = scaling.pop("type")
     kind = next(theirs for theirs, name in ROPE_TYPES.items() if name == ours)
@@ -282,22 +286,29 @@ _SIGHTS = {"full_attention": "full", "sliding_attention": "window"}
 
 
 def layer_types(windows: Iterable[int | None]) -> list[str]:
-    """``layer_types`` of blocks with these windows (tokens), ``None`` for one that sees the whole text."""
+    """Return the ``layer_types`` of blocks with these windows (tokens), ``None`` for one that sees the whole text."""
     return ["full_attention" if window is None else "sliding_attention" for window in windows]
 
 
 def read_windows(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The fields of ``WindowedDecoderConfig``: the shortest pattern that ``layer_types`` repeats."""
+    """Return the fields of ``WindowedDecoderConfig``: the shortest pattern that ``layer_types`` repeats.
+
+    Raises ``WeightsError`` for types that are neither, and for more or fewer than there are layers.
+    """
     types, window = config.get("layer_types"), config.get("sliding_window")
     if types is None or window is None:
         return {"window": window}
     if unknown := sorted(set(types) - set(_SIGHTS)):
         raise WeightsError(f"{file} has layer_types {', '.join(unknown)}; this family reads {' and '.join(_SIGHTS)}")
+    if len(types) != config["num_hidden_layers"]:
+        raise WeightsError(
+            f"{file} has {len(types)} layer_types for num_hidden_layers={config['num_hidden_layers']}; give one for each layer"
+        )
     lengths = (each for each in range(1, len(types) + 1) if types == (types[:each] * len(types))[: len(types)])
-    return {"window": window, "window_pattern": [_SIGHTS[name] for name in types[: next(lengths)]]}
+    return {"window": window, "window_pattern": [_SIGHTS[name] for name in types[: next(lengths, 0)]]}
 
 
 def write_windows(config: Any) -> dict[str, Any]:
-    """The keys of ``read_windows``."""
+    """Return the keys that ``read_windows`` reads."""
     types = layer_types(config.window_of(index) for index in range(config.n_layers))
     return {"sliding_window": config.window, "layer_types": types}

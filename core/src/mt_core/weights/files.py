@@ -21,7 +21,7 @@ One that can load rows of the first dimension alone has ``shape`` and ``rows(sta
 tensor of which a part is wanted."""
 
 RowInit = Literal["mean", "subtokens", "normal"]
-"""How the row of a new token begins: as the mean of the old rows; as that of the tokens which its text was read as before; or as a
+"""First values of the row of a new token: as the mean of the old rows; as that of the tokens which its text was read as before; or as a
 draw around the mean, with the standard deviation of each channel."""
 
 _LONGEST_HEADER = 100 * 10**6

@@ -123,7 +123,7 @@ def _adapter_of(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders
 
 
 def refuse_changed(source: Source, base: TrainModel, kept: Mapping[str, Tensor]) -> None:
-    """Raises ``UsageError`` where a model has changed what it keeps since it was its base: an adapter alone does not say so."""
+    """Raise ``UsageError`` where a model has changed what it keeps since it was its base: an adapter alone does not say so."""
     own = dict(base.named_parameters())
     if changed := [name for name, value in kept.items() if not torch.equal(own[name].cpu(), value.cpu())]:
         raise UsageError(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FileTensors:
-    """What a family's format makes of its model's tensors (``WeightsFormat.written``): those themselves where it says nothing.
+    """The tensors that a family's format makes of its model's (``WeightsFormat.written``); the model's own where it says nothing.
 
     ``shapes`` are those of tensors that are the model's own, ``unconverted`` the names of those that no ``--dtype`` rounds: what the
     model has ``kept``, where the format passes its loader on.
@@ -37,13 +37,11 @@ class FileTensors:
         self._unread.discard(name)
         tensor = load()
         if tuple(tensor.shape) != shape:
-            raise WeightsError(
-                f"1 tensors have another shape:\n  {name} is {tuple(tensor.shape)} and the config says {shape}"
-            )
+            raise WeightsError(f"{name} has another shape: it is {tuple(tensor.shape)} and the config says {shape}")
         return tensor
 
     def check_complete(self) -> None:
-        """Raises ``ComponentError`` where all is written, and some of the model's tensors were not asked for."""
+        """Raise ``ComponentError`` where all is written, and some of the model's tensors were not asked for."""
         if self._unread:
             name = self._source.parts.config.model.name
             raise ComponentError(

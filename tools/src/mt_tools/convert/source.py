@@ -34,7 +34,7 @@ class Source:
     writer: WeightsFormat
     checkpoint: Path | None
     started_from: str | None = None
-    """What a run's ``model.weights`` said, whether that is still there or not."""
+    """The text of a run's ``model.weights``, whether that is still there or not."""
 
     @property
     def weights(self) -> Path | None:
@@ -105,7 +105,7 @@ class SourceTensors:
 
 
 def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTensors:
-    """The tensors of a source; with ``adapted`` those of the model under an adapter.
+    """Return the tensors of a source; with ``adapted`` those of the model under an adapter.
 
     Raises ``WeightsError`` for names that do not fit, and ``UsageError`` for a run whose adapter has parameters of its own.
     """

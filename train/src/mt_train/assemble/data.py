@@ -40,7 +40,7 @@ class RunData:
     train: EncodedSamples
     held_out: EncodedSamples
     stream: Blocks | None = None
-    """Of a stream: all of it; ``train`` is its first block."""
+    """All of a stream, of which ``train`` is the first block; ``None`` for rows that are kept."""
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:

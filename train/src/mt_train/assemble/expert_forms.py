@@ -16,7 +16,7 @@ from mt_train.engine.meta import on_meta
 
 
 def fit_experts(parts: Parts, source: TensorSource, names: Collection[str]) -> TensorSource:
-    """The tensors with experts in the form that these names of a model's parameters have; where they fit already, as they are."""
+    """Return the tensors with experts in the form that these names of a model's parameters have; where they fit already, as they are."""
     wanted = set(names)
     if wanted <= source.keys() or source.keys() <= wanted:
         return source
@@ -30,7 +30,7 @@ def is_fused(names: Collection[str], layouts: Mapping[str, ExpertLayout]) -> boo
 
 
 def experts_form(model: nn.Module) -> str | None:
-    """``fused`` or ``listed``, as a manifest says it; ``None`` for a model without experts."""
+    """Return ``fused`` or ``listed``, as a manifest says it; ``None`` for a model without experts."""
     forms = {type(module) for module in model.modules() if isinstance(module, Experts | ListedExperts)}
     return None if not forms else "fused" if any(issubclass(form, Experts) for form in forms) else "listed"
 

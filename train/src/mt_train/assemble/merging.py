@@ -134,7 +134,7 @@ def merged_weights(parts: Parts, source: TensorSource, names: set[str], say: Say
 
 
 def _listed(parts: Parts, source: TensorSource) -> TensorSource:
-    """The weights with experts listed, as adapters have them; those that are not given are drawn, since some may become others."""
+    """Return the weights with experts listed, as adapters have them; those that are not given are drawn, since some may become others."""
     with on_meta():
         model = parts.model(adaptable=True)
     layouts, shapes = expert_layouts(model), {name: each.shape for name, each in model.named_parameters()}

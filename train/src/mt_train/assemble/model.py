@@ -50,7 +50,7 @@ def build_engine(
     quantizer = parts.quantizer()
     experts = ExpertRanks(plan.expert, process) if plan.expert > 1 else None
     if quantizer is None:
-        make = parts.model if experts is None or plan.zero_stage == 3 else experts.divided(parts.model)
+        make = parts.model if experts is None or plan.zero_stage == 3 else experts.divide(parts.model)
         refuse_beyond_memory(make, plan=plan, process=process)
     stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process) if plan.pipeline > 1 else None
     if stage is not None:

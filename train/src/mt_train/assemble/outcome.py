@@ -18,7 +18,7 @@ class Outcome:
     """Training loss of the first step of this call (mean nats per trained token of the step's rows, over all ranks); ``None``
     where it made no step."""
     last_loss: float | None
-    """The same of its last step."""
+    """Training loss of its last step, likewise."""
     eval_loss: float | None
     """Loss on the held-out rows at its last evaluation (mean nats per trained token); ``None`` where there was none."""
     seconds: float

@@ -49,9 +49,9 @@ class Parts:
     offers: Mapping[str, Offer]
     """The chosen components, by slot; those of lists by ``KIND:NAME``."""
     chosen: Mapping[str, SlotRef]
-    """What the run names, by the same places."""
+    """The choices of the run and their options, by the same places."""
     weights_path: Path | None
-    """Where ``model.weights`` are; ``None`` where weights are drawn from the seed."""
+    """Place of ``model.weights``; ``None`` where weights are drawn from the seed."""
     weights_format: WeightsFormat | None
     merged: tuple[SavedAdapter, ...]
     """The adapters of ``model.adapters``, which are merged into the weights in this order."""
@@ -62,7 +62,7 @@ class Parts:
     uses: Mapping[str, Uses]
     """Components of the run that each takes, by the same places."""
     adapters_follow: bool = False
-    """Adapters are put into the model that the config does not name."""
+    """Whether adapters come into the model that the config does not name: its experts are listed for them."""
 
     @classmethod
     def of(cls, resolved: Resolved) -> Parts:
@@ -121,7 +121,7 @@ class Parts:
 
     @cached_property
     def takes_projections(self) -> bool:
-        """Whether the run has a quantizer, or an adapter that puts something into the model: these need linear layers."""
+        """Return whether the run has a quantizer, or an adapter that puts something into the model: these need linear layers."""
         from mt_core.adapters.base import Adapter
 
         return self.adapters_follow or self.quantizer() is not None or type(self.adapter()).inject is not Adapter.inject

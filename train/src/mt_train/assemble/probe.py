@@ -59,7 +59,7 @@ class ModelProbe:
         return {name: self._add_ranks(value).mul_(mean_of(1.0, total)) for name, value in sums.items()}
 
     def _scales(self, steps: int) -> list[float]:
-        """What the loss and its further terms are multiplied by, so that the sum of all is divided by what the loss is: 1 and N/N_k."""
+        """Return the factors of the loss and its further terms, so that the sum of all is divided by what the loss is: 1 and N/N_k."""
         if not isinstance(self._objective, HasTerms):
             return [1.0]
         batches = [batch for window in self.batches(steps=steps) for batch in window]

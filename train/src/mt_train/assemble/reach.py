@@ -1,4 +1,4 @@
-"""What of a model's weights an adapter stands over, and what of them a quantizer has stored in fewer bits, in figures."""
+"""Shares of a model's weights: those that an adapter stands over, and those that a quantizer has stored in fewer bits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def adapter_reach(name: str, model: nn.Module) -> dict[str, Any] | None:
 
 
 def describe_adapter(reach: Mapping[str, Any]) -> str:
-    """``lora on 28 linear layers, which have 91.3% of the model's weights``."""
+    """Describe the reach in one line: ``lora on 28 linear layers, which have 91.3% of the model's weights``."""
     return f"{reach['name']} on {reach['layers']:,} linear layers, which have {100 * reach['share']:.1f}% of the model's weights"
 
 
@@ -47,7 +47,7 @@ def count_stored(model: nn.Module, names: Collection[str]) -> tuple[int, int]:
 
 
 def dense_warnings(name: str, stored: int, total: int) -> list[str]:
-    """The same from counts of weights."""
+    """Return a warning where a quantizer has ``stored`` less than half of ``total`` weights."""
     share = 1 - stored / total
     if share <= MOST_DENSE:
         return []
@@ -58,7 +58,7 @@ def dense_warnings(name: str, stored: int, total: int) -> list[str]:
 
 
 def _count(model: nn.Module, own: Set[int]) -> int:
-    """Weights of the model itself, those that are stored in another way included."""
+    """Return how many weights the model itself has, those that are stored in another way included."""
     dense = sum(
         math.prod(whole_shape(each))
         for name, each in model.named_parameters()

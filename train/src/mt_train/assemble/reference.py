@@ -194,12 +194,12 @@ def _wanted(objective: HasReference, splits: Mapping[str, EncodedSamples]) -> di
 
 
 def _ends(samples: EncodedSamples) -> NDArray[np.int64]:
-    """Where the documents of each sample end among all, after a leading 0."""
+    """Return the ends of each sample's documents among all, after a leading 0."""
     return samples.column("document_ends") if "documents" in samples.names else np.arange(len(samples) + 1)
 
 
 def _read_cache(file: Path | None, objective: HasReference, splits: Mapping[str, EncodedSamples]) -> Values | None:
-    """What an earlier run measured; what cannot be read, or does not fit, is measured again."""
+    """Return what an earlier run measured; what cannot be read, or does not fit, is measured again."""
     try:
         values: Values = {} if file is None else load(file.read_bytes())
     except (OSError, SafetensorError):

@@ -7,6 +7,7 @@ between two steps of an iteration reads them there, and one that was stopped whi
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -207,8 +208,9 @@ class RolloutLoader(Loader):
         found: list[Record] = []
         if path is not None and self._engine.process.is_main and path.exists():
             with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-                mark = f'"iteration": {iteration}'  # most lines are of others, and need not be parsed
-                whole = (json.loads(line) for line in file if mark in line and line.endswith("\n"))
+                # most lines are of others, and need not be parsed; another program may have written them without spaces
+                mark = re.compile(rf'"iteration"\s*:\s*{iteration}\b')
+                whole = (json.loads(line) for line in file if line.endswith("\n") and mark.search(line))
                 found = [line for line in whole if line.get("iteration") == iteration]
         records: list[Record] = json.loads(share_text(json.dumps(found)))
         return records

@@ -14,7 +14,7 @@ from mt_core.errors import StopNow
 
 # Windows has no SIGUSR1
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
-"""Those that ask a run to save and stop, as far as this system has them."""
+"""Signals that ask a run to save and stop, as far as this system has them."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from mt_core.protocols import StepRecord
 
 LARGEST = 2**63 - 1
-"""Of a count: what numpy and torch have integers for."""
+"""Largest count: numpy and torch have integers up to it."""
 _SHOWN = 80
 
 Check = Callable[[Any], bool]

@@ -59,7 +59,7 @@ FOLDERS = {
 }
 """With ``FILES`` all that the core writes into a run's folder; ``--overwrite`` removes nothing else but what ``read_record`` names."""
 ABOUT, RECORD = "about.json", "files"
-"""Where a run keeps what its components write beside that."""
+"""File, and its key, in which a run keeps the names of what its components write beside that."""
 
 
 BEFORE_THE_FIRST_STEP = frozenset(
@@ -87,7 +87,7 @@ BEFORE_THE_FIRST_STEP = frozenset(
         ".tmp-probed",
     }
 )
-"""What of these is there before a run has trained anything: no checkpoint, curve or evaluation, and files of figures are empty."""
+"""Files of these that are there before a run has trained anything: no checkpoint, curve or evaluation, and files of figures are empty."""
 
 
 def next_run_folder(stem: str, base: Path = Path("runs")) -> Path:

@@ -46,7 +46,7 @@ __all__ = [
 FOLDER = "checkpoints"
 LATEST = "latest"
 _ENTRIES = ".entries-"
-"""Where each rank leaves the size and hash of its files, until the manifest has them."""
+"""File in which each rank leaves the size and hash of its files, until the manifest has them."""
 _DEBRIS = re.compile(r"\.tmp-(|replaced-|gone-)(step-[0-9]{8})")
 
 

@@ -41,7 +41,7 @@ def show_plan(parts: Parts, options: RunOptions, *, world: int, as_json: bool = 
 
 
 def describe(about: Mapping[str, Any]) -> str:
-    """A few aligned lines, and a table of memory."""
+    """Describe the plan in a few aligned lines and a table of memory."""
     from mt_train.assemble.reach import describe_adapter
 
     batch, parameters, plan = about["batch"], about["parameters"], about["plan"]
@@ -67,7 +67,7 @@ def describe(about: Mapping[str, Any]) -> str:
 
 
 def _experts(experts: Mapping[str, int]) -> str:
-    """What a rank has of a layer's experts, and what tokens may cost it."""
+    """Describe how many of a layer's experts a rank has, and what tokens may cost it."""
     return (
         f"{experts['here']:,} of {experts['all']:,} on each rank: {experts['rows']:,} rows a layer where their load is even, at worst"
         f" {experts['most_rows']:,}, {experts['most_bytes'] / 2**20:,.1f} MiB wherever a layer keeps them"

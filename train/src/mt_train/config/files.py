@@ -19,7 +19,7 @@ from mt_train.config.reading import read_small_text
 
 MOST_BYTES = 10**6
 MOST_VALUES = 10_000
-"""Of a file. YAML is read in Python, some ten thousand values a second: a file of rows given by mistake would take minutes."""
+"""Most bytes and values of a config file. YAML is read in Python, ten thousand values a second: a file of rows would take minutes."""
 
 _NUMBERS = {"bool": "true or false", "int": "a whole number", "float": "a number", "null": "null"}
 _PLAIN = ("str", "seq", "map")

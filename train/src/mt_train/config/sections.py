@@ -18,7 +18,7 @@ Truncation = Literal["error", "drop", "left", "right", "middle", "split"]
 Packing = Literal["best_fit", "sequential"]
 
 MOST_TOKENS, MOST_ROWS = 1_073_741_824, 10_000_000
-"""Of one row; at a time, or in one optimizer step. What is larger is a slip, and is told so before anything takes memory for it."""
+"""Most tokens of one row, and most rows at a time or in one optimizer step: more is a slip, refused before anything takes memory for it."""
 
 PAD_MULTIPLE = 8
 """Kernels like rows of such a length, and few shapes occur."""

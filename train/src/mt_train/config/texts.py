@@ -29,7 +29,7 @@ TEMPLATES = (
     ),
     *("llama2", "llama3", "llama3_1", "mistral", "mistral_v3", "phi3", "qwen2_5", "qwen3", "vicuna", "zephyr"),
 )
-"""What ``data.template`` may name: the tokenizer's own, nothing between turns, and the Jinja files of ``data/templates``."""
+"""Names for ``data.template``: the tokenizer's own, nothing between turns, and the Jinja files of ``data/templates``."""
 
 
 def text_or_file(value: Any) -> Any:

@@ -119,7 +119,7 @@ def _stop(sample: Sample, last: int, lengths: Lengths) -> int:
 
 
 def pick(sample: Sample, places: Sequence[int], documents: Sequence[int] = ()) -> Sample:
-    """The sample with these places alone; ``documents`` are the lengths that its own have then."""
+    """Return the sample with these places alone; ``documents`` are the lengths that its own have then."""
 
     def take(values: Sequence[T]) -> list[T]:
         if isinstance(places, range):  # a piece of a long text

@@ -196,11 +196,11 @@ class HeldOut:
         self.rows = EpochRows(np.arange(len(samples)), group, WINDOW)
 
     def batches(self) -> Iterator[Batch]:
-        """This rank's batches; every rank yields equally many."""
+        """Yield this rank's batches; every rank has equally many."""
         return (batch for _, batch in self.numbered_batches())
 
     def numbered_batches(self) -> Iterator[tuple[Sequence[Group], Batch]]:
-        """The same, with the numbers of the samples in each row."""
+        """Yield this rank's batches with the numbers of the samples in each row."""
         size, stride = self.batch_size, self.batch_size * self.world
         for start in range(0, len(self.rows), stride):
             rows = self.rows.cut(start + self.rank * size, size)

@@ -56,7 +56,7 @@ def measure(samples: EncodedSamples, lengths: Lengths, *, begins: bool = True, e
 
 
 class _Documents(NamedTuple):
-    """Where each document begins, with the end of the last, and the number of the first one of each sample."""
+    """Places where documents begin, with the end of the last, and the number of the first one of each sample."""
 
     bounds: NDArray[np.int64]
     firsts: NDArray[np.int64]

@@ -128,7 +128,7 @@ class ReplaysAnswers(Protocol):
 
 @runtime_checkable
 class TellsSeconds(Protocol):
-    """What collects answers, and tells how long its parts took. Seconds are no records: these are the same in every run."""
+    """An objective that collects answers, and tells how long its parts took. Seconds are no records: these are the same in every run."""
 
     @property
     def seconds(self) -> Mapping[str, float]: ...

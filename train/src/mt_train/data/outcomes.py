@@ -16,7 +16,7 @@ AT_ONCE = 64
 Given = TypeVar("Given")
 Got = TypeVar("Got")
 Outcome = Sample | Rejected | DataError
-"""What became of a row; an error is a row that cannot be used."""
+"""Outcome of a row; an error is a row that cannot be used."""
 
 
 @runtime_checkable

@@ -26,7 +26,7 @@ class RowStatistics:
     """Statistics of the rows of one split. Those of parts add up; ``measures`` adds what only the whole shows."""
 
     is_prefix: bool = False
-    """Of a stream: these are its first rows only."""
+    """Whether these are the first rows of a stream only."""
     rows_read: int = 0
     rows_kept: int = 0
     rows_dropped: Counter[str] = field(default_factory=Counter)
@@ -42,14 +42,14 @@ class RowStatistics:
     """Samples of at most so many tokens, and more than half as many: powers of two."""
     longest: int = 0
     answers_total: Counter[int] = field(default_factory=Counter)
-    """Of samples of several documents: trained tokens of the first one of each, of the second one, and so on, by its number from 0."""
+    """Trained tokens of samples of several documents: of the first one of each, of the second one, and so on, by its number from 0."""
     answers_longest: Counter[int] = field(default_factory=Counter)
-    """The most in one sample, of the same."""
+    """The most of these in one sample."""
     prompts_total: int = 0
-    """Of such samples: tokens before the first trained one, of their first documents."""
+    """Tokens before the first trained one in the first documents of such samples."""
     prompts_longest: int = 0
     first_is_longest: int = 0
-    """Of such samples: those whose first document has more trained tokens than any other."""
+    """Such samples whose first document has more trained tokens than any other."""
     begin_tokens: Counter[int] = field(default_factory=Counter)
     """Samples that begin with none or one, and those that have two in a row; empty where the tokenizer puts none. Second and
     further pieces do not count. Of several documents each is to begin with one."""
@@ -60,17 +60,17 @@ class RowStatistics:
     duplicates: int = 0
     """Rows with the ids and trained places of an earlier one."""
     also_trained: int = 0
-    """Of a held-out part: rows that are also trained on."""
+    """Rows of a held-out part that are also trained on."""
     filled: dict[str, float] = field(default_factory=dict)
     """Share of the places in rows that hold a token, by ``data.batching``."""
     places: dict[str, list[str]] = field(default_factory=dict)
     """The first rows of each kind."""
     bad_rows: list[str] = field(default_factory=list)
-    """What is wrong with each row that was skipped."""
+    """Faults of rows that were skipped, one for each."""
     hashes: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
     """64 bits a row, at its first sample, to find duplicates; not stored with the rest."""
     known: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
-    """The same in order, each once, when the duplicates are counted."""
+    """``hashes`` in order, each once, when the duplicates are counted."""
 
     def drop(self, reason: str, row_id: str) -> None:
         """Count a row that is not used."""

@@ -100,7 +100,7 @@ class Access:
             _write_state(parameter, own, part)
 
     def _find(self, parameter: nn.Parameter, part: str) -> Tensor | None:
-        """Whole, but for rows that expert ranks divide: the live tensor at stage 0, else a copy."""
+        """Return a part of a parameter, whole but for rows that expert ranks divide: the live tensor at stage 0, else a copy."""
         if part == GRADIENT:
             return self._gradient(parameter)
         if self._engine.plan.zero_stage > 0:

@@ -1,4 +1,4 @@
-"""What the blocks of a model report and gather in a step, over all ranks: figures of its record, and sums for ``after_step``."""
+"""Sums of what the blocks of a model report and gather in a step, over all ranks: figures of its record, and tensors for ``after_step``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class BlockFigures:
         self.of_step: Mapping[str, Tensor] = {}
 
     def pairs(self, like: Tensor, taken: Collection[str], group: Any) -> Tensor:
-        """Sum and count of each figure, on this rank, to be added up with ``like``, the sums of its loss. The ranks of ``group`` have
-        the same blocks.
+        """Return sum and count of each figure, on this rank, to be added up with ``like``, the sums of its loss. The ranks of
+        ``group`` have the same blocks.
 
         Raises ``ComponentError`` for a name that a step or its objective has already (``taken``), and for one that was not in the
         first step. Collective in the first step, and where blocks gather anything.

@@ -57,7 +57,7 @@ def build_model(
         return model
     if experts is not None:
         with without_memory():
-            model = experts.divided(make)()
+            model = experts.divide(make)()
         _allocate(model, process.device)
         return model
     with process.device:
@@ -223,8 +223,8 @@ def is_partitioned(parameter: nn.Parameter) -> bool:
 
 @contextlib.contextmanager
 def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) -> Iterator[None]:
-    """Parameters without ZeRO's slices inside; with ``write``, what the first rank that shares one wrote reaches the others. All ranks
-    must enter."""
+    """Gather parameters out of ZeRO's slices inside; with ``write``, what the first rank that shares one wrote reaches the
+    others. All ranks must enter."""
     partitioned = [parameter for parameter in parameters if is_partitioned(parameter)]
     if not partitioned:
         yield
@@ -237,7 +237,7 @@ def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) ->
 
 @contextlib.contextmanager
 def keep_precision(model: TrainModel, plan: Plan) -> Iterator[None]:
-    """Inside, DeepSpeed casts all parameters to the run's precision, and insists on it; afterwards those that the model has ``kept`` are in
+    """Cast ``kept`` parameters to the run's precision inside, as DeepSpeed insists on for all; afterwards they are in
     fp32 again, bit for bit, partitioned ones too. They were filled in fp32, as ``widen_kept`` has left them."""
     tensors = [] if plan.dtype == "fp32" else list(_kept_tensors(model))
     values = [each.data for each in tensors]
@@ -255,7 +255,7 @@ def widen_kept(model: TrainModel) -> None:
 
 
 def _kept_tensors(model: TrainModel) -> Iterator[Tensor]:
-    """The parameters on this rank that the model has ``kept``, and the slices of partitioned ones."""
+    """Yield the parameters on this rank that the model has ``kept``, and the slices of partitioned ones."""
     kept = set(model.kept_names())
     for name, parameter in model.named_parameters():
         if name in kept and not parameter.is_meta and parameter.is_floating_point():

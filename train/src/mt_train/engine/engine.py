@@ -175,7 +175,7 @@ class Engine:
         return sums
 
     def _block_pairs(self, sums: Tensor) -> Tensor:
-        """Sum and count of what blocks report, behind those of the objective."""
+        """Return sum and count of what blocks report, behind those of the objective."""
         terms, metrics = self._reported()
         return self.block_figures.pairs(sums, (*terms, *metrics), self.sharing)
 

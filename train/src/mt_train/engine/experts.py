@@ -26,7 +26,7 @@ _Model = TypeVar("_Model", bound=nn.Module)
 
 
 def part_of(parameter: Tensor) -> tuple[int, int]:
-    """(which, of how many) equal runs of rows of the whole parameter this rank has."""
+    """Return (which, of how many): the part of the whole parameter that this rank has, of equal runs of rows."""
     part: tuple[int, int] = getattr(parameter, "part", (0, 1))
     return part
 
@@ -51,8 +51,8 @@ class ExpertRanks:
         self.group = groups._get_expert_parallel_group(self.name)
         self.copies = groups._get_expert_data_parallel_group(self.name)
 
-    def divided(self, make: Callable[[], _Model]) -> Callable[[], _Model]:
-        """Make a model without memory that has this rank's experts only, marked for DeepSpeed."""
+    def divide(self, make: Callable[[], _Model]) -> Callable[[], _Model]:
+        """Return a function that makes the model, without memory, with this rank's experts only, marked for DeepSpeed."""
 
         def make_divided() -> _Model:
             model = make()
@@ -87,7 +87,7 @@ class ExpertRanks:
             module.experts = _marker()
 
     def whole_norm(self, parameters: Iterable[Tensor]) -> Tensor:
-        """Norm of the gradient at ZeRO 0, each expert counted once: DeepSpeed would average norms of other experts. Collective."""
+        """Return the gradient's norm at ZeRO 0, each expert counted once: DeepSpeed would average norms of other experts. Collective."""
         squares = torch.zeros(2, dtype=torch.float64, device=self._device)
         for parameter in parameters:
             if parameter.grad is not None:
@@ -98,7 +98,7 @@ class ExpertRanks:
 
 
 def group_name(size: int) -> str:
-    """The name that DeepSpeed gives its groups of so many expert ranks."""
+    """Return the name that DeepSpeed gives its groups of so many expert ranks."""
     return f"ep_size_{size}"
 
 
@@ -113,12 +113,12 @@ def gather_rows(parameter: Tensor, value: Tensor, group: Any) -> Tensor:
 
 
 def divided_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """The layers of experts that ranks may divide, by name."""
+    """Yield the layers of experts that ranks may divide, by name."""
     return ((name, module) for name, module in model.named_modules() if isinstance(module, DividesExperts))
 
 
 def divided_parameters(model: nn.Module, parts: int) -> list[nn.Parameter]:
-    """The whole parameters that so many ranks would divide. Raises ``ConfigError`` where there are none, or some cannot be."""
+    """Return the whole parameters that so many ranks would divide. Raises ``ConfigError`` where there are none, or some cannot be."""
     found = [parameter for _, module in divided_layers(model) for parameter in module.parameters(recurse=False)]
     if not found:
         raise ConfigError([no_experts()])
@@ -161,7 +161,7 @@ def split_groups(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _marker() -> nn.Module:
-    """A module that says to DeepSpeed that there are experts: it asks for the class alone, and nothing else of it is used."""
+    """Return a module that says to DeepSpeed that there are experts: it asks for the class alone, and nothing else of it is used."""
     from deepspeed.module_inject.auto_ep_layer import AutoEPMoELayer
 
     class Marker(AutoEPMoELayer):  # type: ignore[misc]
@@ -170,7 +170,7 @@ def _marker() -> nn.Module:
             self.num_experts = 0
 
         def set_deepspeed_parallelism(self, *positional: Any, **named: Any) -> None:
-            """The groups are there."""
+            """Do nothing: the groups are there."""
 
     return Marker()
 
@@ -208,7 +208,7 @@ def _by_expert(counts_PE: Tensor) -> Tensor:
 
 
 class _AllToAll(torch.autograd.Function):
-    """Rows to other ranks, so many to each, and the gradients of them back; no rows are sent too."""
+    """Sends rows to other ranks, so many to each, and their gradients back; a rank without rows takes part."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sent: Sequence[int], received: Sequence[int], group: Any) -> Tensor:

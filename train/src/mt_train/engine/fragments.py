@@ -158,7 +158,7 @@ def _keeps_masters(engine: StatefulEngine) -> bool:
 
 
 def _place(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int, int] | None:
-    """(start, length) of this rank's slice, or ``None``. Rows that expert ranks divide begin where they do in the whole."""
+    """Return (start, length) of this rank's slice, or ``None``. Rows that expert ranks divide begin where they do in the whole."""
     index, _ = part_of(parameter)
     if engine.plan.zero_stage == 0:
         return index * parameter.numel(), parameter.numel()
@@ -280,7 +280,7 @@ def link_state(engine: StatefulEngine) -> None:
 
 
 def title_of(group: dict[str, Any], number: int) -> str:
-    """The name of a group, by which other layouts know it: where expert ranks divide, DeepSpeed has one of its own in the other key."""
+    """Return the name by which other layouts know a group: where expert ranks divide, DeepSpeed has one of its own in ``name``."""
     return str(group.get("title") or group.get("name", number))
 
 

@@ -95,7 +95,8 @@ def wrong_sequence(config: RunConfig, world: int) -> Fault | None:
 
 
 def undivided_experts(experts: int, ranks: int, *, most: int) -> Fault:
-    """Said on paper where the number of experts is known, else when the model is built; ``most`` ranks can have parts."""
+    """Return the fault of experts that do not divide among the ranks, of which ``most`` can have parts: found on paper where the number of
+    experts is known, else when the model is built."""
     possible = [size for size in range(2, experts + 1) if experts % size == 0 and most % size == 0]
     fix = (
         f"Set --parallel.expert to one of {', '.join(map(str, possible))}." if possible else "Set --parallel.expert 1."
@@ -104,7 +105,7 @@ def undivided_experts(experts: int, ranks: int, *, most: int) -> Fault:
 
 
 def no_experts() -> Fault:
-    """Said on paper where the config says it, else when the model is built."""
+    """Return the fault of a model without experts: found on paper where the config says it, else when the model is built."""
     problem, fix = "the model has no layer of experts to divide.", "Leave it out, or train a mixture of experts."
     return Fault(key="parallel.expert", problem=problem, fix=fix)
 

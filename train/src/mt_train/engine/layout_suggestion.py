@@ -24,7 +24,7 @@ KEYS = (
     "train.global_batch_size",
     "train.dtype",
 )
-"""What a suggestion may change. Of two that are equally near, the one whose keys come first here is taken: the later ones
+"""Keys that a suggestion may change. Of two that are equally near, the one whose keys come first here is taken: the later ones
 change what is computed, the first only where."""
 
 NEIGHBOURS = (6, 6, 6, 2)

@@ -133,7 +133,7 @@ class PipelineEngine(Engine):
         return super()._size(window, counted=counted and self.stage.is_last)
 
     def _sums(self, wish: Tensor, *, blocks: bool = False) -> Tensor:
-        """Sums of the last stage's ranks, of what all ``blocks`` report where that is asked for, and of all ranks' wishes, on every
+        """Return sums of the last stage's ranks, of what all ``blocks`` report where that is asked for, and of all ranks' wishes, on every
         rank."""
         sums = self.module.feed.sums
         head = self.module.loss_head

@@ -103,7 +103,7 @@ class Plan:
 
 
 DEVICES = ("cpu", "cuda")
-"""What a run may be on; which one it is, only torch knows."""
+"""Devices that a run may be on; which one it is, only torch knows."""
 
 
 def make_plan(config: RunConfig, *, world: int, device: str, offers: Iterable[Offer]) -> Plan:
@@ -273,7 +273,7 @@ def _divided_faults(offer: Offer, plan: Plan, form: str | None) -> Iterator[Faul
 
 
 def _limit_faults(offer: Offer, config: RunConfig, layouts: Set[Layout]) -> Iterator[Fault]:
-    """Layouts that a component cannot do with its config, of which its tests cover more (``Component.limits``)."""
+    """Yield layouts that a component cannot do with its config, of which its tests cover more (``Component.limits``)."""
     slot = getattr(config, offer.kind, None)
     if offer.component.limits is None or not isinstance(slot, SlotRef):
         return

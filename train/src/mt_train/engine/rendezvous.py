@@ -118,4 +118,4 @@ def _shorten_reason(reason: str) -> str:
 
 
 _SOURCE_LINE = re.compile(r"\[[^] ]*\.(cc|h):\d+\] ")
-"""Where in gloo's own source an error was raised."""
+"""Place in gloo's own source where an error was raised."""

@@ -49,7 +49,7 @@ class UlyssesAttention:
         self,
         q_BTNH: Tensor,
         k_BSKH: Tensor,
-        v_BSKH: Tensor,
+        v_BSKW: Tensor,
         context: BlockContext,
         **options: Unpack[AttentionOptions],
     ) -> Tensor:
@@ -67,9 +67,9 @@ class UlyssesAttention:
 
         times = math.lcm(k_BSKH.shape[2], self._size) // k_BSKH.shape[2]
         if times > 1:
-            k_BSKH, v_BSKH = (x.repeat_interleave(times, 2) for x in (k_BSKH, v_BSKH))
+            k_BSKH, v_BSKW = (x.repeat_interleave(times, 2) for x in (k_BSKH, v_BSKW))
         exchange = DistributedAttention(core, self._group, scatter_idx=2, gather_idx=1)
-        out: Tensor = exchange(q_BTNH.contiguous(), k_BSKH.contiguous(), v_BSKH.contiguous(), batch_dim_idx=0)
+        out: Tensor = exchange(q_BTNH.contiguous(), k_BSKH.contiguous(), v_BSKW.contiguous(), batch_dim_idx=0)
         return out
 
     @exclude_from_compile

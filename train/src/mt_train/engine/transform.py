@@ -24,7 +24,7 @@ from mt_train.engine.processes import all_reduce
 from mt_train.engine.stateful import StatefulEngine
 
 PREFIX = "transform"
-"""Of the names of a transform's tensors in a checkpoint: ``transform::model.layers.0.mlp.up_proj.weight::momentum_buffer``."""
+"""Prefix of the names of a transform's tensors in a checkpoint: ``transform::model.layers.0.mlp.up_proj.weight::momentum_buffer``."""
 
 
 @dataclass(frozen=True)

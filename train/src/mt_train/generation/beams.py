@@ -62,10 +62,10 @@ class BestText:
     """The best text of a search."""
 
     tokens: list[int]
-    """Without the end token."""
+    """Its tokens, without the end token."""
     end_id: int | None
     logprobs: list[float]
-    """Of each token and the end token, under the model itself."""
+    """Log-probabilities of each token and the end token, under the model itself."""
 
 
 @torch.inference_mode()

@@ -22,4 +22,4 @@ class LoadedModel:
     eos_ids: tuple[int, ...] = ()
     """A text ends after any of these ids, which are in no ``Generation``."""
     template: Template | None = None
-    """What writes conversations down, the run's; ``None`` is the tokenizer's own."""
+    """Template of the run, which writes conversations down; ``None`` is the tokenizer's own."""

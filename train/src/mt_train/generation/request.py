@@ -1,4 +1,4 @@
-"""What a decoder is asked for, what it produces, and what it knows of a row in between."""
+"""Requests to a decoder, the tokens that it produces, and its state of a row in between."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class TokenOutput:
     """One token of one row."""
 
     number: int
-    """Of the request, as ``add`` returned it."""
+    """Number of the request, as ``add`` returned it."""
     token: int
-    """The last one may be an end token."""
+    """Its id; that of the last one may be an end token's."""
     text: str
     """Characters that have become certain; those of all tokens add up to the text."""
     logprob: float | None = None

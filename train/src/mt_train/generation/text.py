@@ -9,7 +9,7 @@ from mt_core.protocols import Tokenizer
 Show = Callable[[str], None]
 
 REPLACEMENT = "\ufffd"
-"""What a tokenizer decodes an incomplete character to."""
+"""Character that a tokenizer decodes an incomplete one to."""
 
 
 class TextStream:

@@ -77,7 +77,7 @@ def _count_kept(weights: list[Tensor]) -> Iterator[dict[int, int]]:
 
 
 class _GroupedProducts(TorchFunctionMode):
-    """A product for each group of rows, which torch refuses without memory in fp32: what it gives back, and keeps."""
+    """Stands in for torch's grouped product, which refuses fp32 tensors without memory: its output, and what it keeps for the backward."""
 
     def __torch_function__(
         self,
@@ -92,7 +92,7 @@ class _GroupedProducts(TorchFunctionMode):
 
 
 class _GroupedProduct(torch.autograd.Function):
-    """(S, D), (X, D, F) -> (S, F); the backward needs both."""
+    """(S, D), (X, D, F) -> (S, F), both kept for the backward; S rows sorted by expert, X experts, F outputs."""
 
     @staticmethod
     def forward(ctx: Any, rows_SD: Tensor, weight_XDF: Tensor) -> Tensor:
@@ -121,14 +121,14 @@ def _context(rows: int, tokens: int) -> BlockContext:
 
 
 def _attention(
-    q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor, context: BlockContext, **options: Unpack[AttentionOptions]
+    q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, context: BlockContext, **options: Unpack[AttentionOptions]
 ) -> Tensor:
-    out_BTNH: Tensor = _FlashAttention.apply(*pad_widths(q_BTNH, k_BSKH, v_BSKH))  # type: ignore[no-untyped-call]
-    return out_BTNH[..., : v_BSKH.shape[3]]
+    out_BTNW: Tensor = _FlashAttention.apply(*pad_widths(q_BTNH, k_BSKH, v_BSKW))  # type: ignore[no-untyped-call]
+    return out_BTNW[..., : v_BSKW.shape[3]]
 
 
 class _FlashAttention(torch.autograd.Function):
-    """Keeps what flash attention does (https://arxiv.org/abs/2205.14135): its inputs, its output, a number a query."""
+    """Attention that keeps what the flash kernel does (https://arxiv.org/abs/2205.14135): its inputs, its output, a number a query."""
 
     @staticmethod
     def forward(ctx: Any, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKH: Tensor) -> Tensor:

@@ -269,7 +269,7 @@ def _experts(plan: Plan, drawn: Drawing, row_tokens: int) -> dict[str, int] | No
 
 
 def _row_tokens(config: RunConfig, data: RunData) -> int:
-    """Tokens of the longest row, padding included."""
+    """Return the tokens of the longest row, padding included."""
     if config.data.batching == "packing":
         return config.train.sequence_len
     return padded_size(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)

@@ -50,7 +50,7 @@ class Content:
 
     @property
     def numbers(self) -> int:
-        """All that is on a rank before ZeRO takes it apart."""
+        """Return how many numbers are on a rank before ZeRO takes them apart."""
         return sum(self.parameters) + sum(self.experts)
 
 
@@ -151,7 +151,7 @@ def _padded_sizes(plan: Plan, content: Content) -> list[int]:
 
 
 def _ranks(plan: Plan, content: Content) -> list[int]:
-    """W of each group."""
+    """Return W of each group, the ranks that share it."""
     dense = len(content.groups) - content.expert_groups
     return [plan.sharing_ranks] * dense + [plan.sharing_ranks // plan.expert] * content.expert_groups
 

@@ -6,8 +6,11 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from mt_core.components import AdapterComponent
+from mt_core.config.base import Layout
+from mt_core.errors import ComponentError
 from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.metadata import canonicalize
 from mt_train.config.run import SlotRef
@@ -66,7 +69,11 @@ def _check_wishes(draft: Draft) -> None:
 
 
 def _check_limits(draft: Draft) -> None:
-    """Refuse what a chosen component cannot do with its config (``Component.limits``); layouts are the plan's."""
+    """Refuse what a chosen component cannot do with its config (``Component.limits``); layouts are the plan's.
+
+    Raises ``ComponentError`` for a limit that is neither: nobody would read it.
+    """
+    known_layouts = frozenset(get_args(Layout))
     adapter, quantizer = draft.offers["adapter"].component.name, draft.offers["quantizer"].component.name
     used = {
         "packing": (draft.values["data"].batching == "packing", "data.batching", "padding"),
@@ -79,7 +86,14 @@ def _check_limits(draft: Draft) -> None:
         if kind.slot != "one" or component.limits is None:
             continue
         for key, reason in component.limits(reference.options).items():
-            is_used, option, instead = used.get(key, (False, "", ""))
+            if key in known_layouts:
+                continue
+            if key not in used:
+                raise ComponentError(
+                    f"{component.name!r} limits {key}, which is nothing that a run can ask for; known are"
+                    f" {', '.join(sorted({*used, *known_layouts}))}"
+                )
+            is_used, option, instead = used[key]
             if is_used:
                 fix = f"Set --{option} {instead}."
                 draft.fault(option, f"{component.name} does not do this here: {reason}.", fix)
@@ -97,7 +111,7 @@ def _check_quantized_base(draft: Draft) -> None:
 
 
 def chosen_components(draft: Draft) -> Iterator[tuple[Kind, str, SlotRef]]:
-    """Kind, place among the offers, and choice of each component that the run names; the model is data."""
+    """Yield kind, place among the offers, and choice of each component that the run names; the model is data."""
     for kind in draft.host.kinds.values():
         value = draft.values.get(kind.key)
         if kind.slot == "one" and kind.name != "model" and value is not None:

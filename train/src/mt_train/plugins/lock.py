@@ -20,7 +20,7 @@ from mt_core.plugins.pins import pip_line
 from mt_core.version import __version__
 
 LIBRARIES = ("deepspeed", "torch")
-"""What computes beside the core and its plugins."""
+"""Distributions that compute beside the core and its plugins."""
 
 ALWAYS = (CORE, TRAINING)
 """Whose code every run is made of; what else is, offers a component."""

@@ -21,7 +21,7 @@ MOST_STEPS = 5_000_000
 """Turns of loops, calls, filters, operators and outputs of one rendering."""
 MOST_SECONDS = 20.0
 MOST_CHARACTERS, MOST_WRITTEN = 100_000_000, 300_000_000
-"""Of one text, and of all that a rendering writes and throws away."""
+"""Most characters of one text, and of all that a rendering writes and throws away."""
 MOST_ITEMS = 1_000_000
 MOST_NUMBER = 10_000
 """Largest number that a method of a text, or a filter that repeats something, takes."""

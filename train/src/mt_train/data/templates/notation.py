@@ -25,7 +25,7 @@ from mt_train.data.texts import texts_in, with_texts
 
 _BOS, _EOS = "\ufdd2", "\ufdd3"
 SAID = ("content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls", "tools")
-"""What people, models and tools wrote in a message."""
+"""Keys of a message for what people, models and tools wrote."""
 
 _START, _END = itemgetter(0), itemgetter(1)
 _MARKS = re.compile(f"[\ufdd0-{MARK}]")

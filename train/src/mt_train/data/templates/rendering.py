@@ -16,7 +16,7 @@ from mt_train.data.templates.turnwise import MARK, mark_turns
 from mt_train.data.texts import texts_in
 
 _FILE = "<template>"
-"""What Jinja calls a template that came as a text."""
+"""Name that Jinja gives a template that came as a text."""
 
 _LONGEST = 300
 """Characters of an error, into which a template may write what a turn says."""

@@ -1,0 +1,42 @@
+"""A component's limits are refused on paper where the run asks for what they name, and a limit of nothing is a fault of its plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mt_conformance import hermetic_host, tiny
+from mt_core import ComponentError, ConfigError
+from mt_core.plugins.host import Offer, PluginHost
+from mt_train.plugins.resolve import resolve
+
+
+def check(limits: dict[str, str], **run: Any) -> None:
+    host = hermetic_host(tiny)
+
+    def limited(offer: Offer) -> Offer:
+        if offer.component.name != "kit-tiny" or not hasattr(offer.component, "limits"):
+            return offer
+        return replace(offer, component=replace(offer.component, limits=lambda config: limits))
+
+    plugins = [replace(each, offers=[limited(offer) for offer in each.offers]) for each in host.plugins]
+    resolve({"model": "kit-tiny", **run}, PluginHost(plugins, list(host.unused_names)))
+
+
+def test_a_limit_is_refused_with_its_reason_where_the_run_asks_for_it() -> None:
+    with pytest.raises(
+        ConfigError, match=r"kit-tiny does not do this here: it has a state. Set --data.batching padding."
+    ):
+        check({"packing": "it has a state"}, data={"batching": "packing"})
+    check({"packing": "it has a state"}, data={"batching": "padding"})
+
+
+def test_a_limit_that_nothing_reads_is_a_fault_of_the_plugin() -> None:
+    with pytest.raises(ComponentError, match=r"'kit-tiny' limits pakcing, which .*adapters, compile.*packing.*zero3"):
+        check({"pakcing": "it has a state"})
+
+
+def test_limits_of_layouts_are_left_to_the_plan() -> None:
+    check({"pipeline": "it is one block", "expert": "it has none"})
