@@ -55,7 +55,8 @@ def test_it_is_trained_talks_and_is_opened_by_transformers(
     folder: Path, adapter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = tmp_path / "run", tmp_path / "out"
-    assert run(["--model.weights", str(folder), "--adapter", adapter, *SMALL, *STEPS, "--output", str(path)]) == 0
+    model = ["--model", "huggingface", "--model.weights", str(folder)]
+    assert run([*model, "--adapter", adapter, *SMALL, *STEPS, "--output", str(path)]) == 0
     capsys.readouterr()
     assert generate(["--run", str(path), "--prompt", "The if", "--greedy", "--max-new-tokens", "8"]) == 0
     assert capsys.readouterr().out
@@ -89,6 +90,8 @@ def test_experts_are_stored_in_four_bits_under_an_adapter_and_routers_report(tmp
     folder, path = tmp_path / "mixtral", tmp_path / "run"
     tiny_models.model("mixtral").save_pretrained(folder)
     words = [
+        "--model",
+        "huggingface",
         "--model.weights",
         str(folder),
         "--adapter",

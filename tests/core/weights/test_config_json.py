@@ -10,7 +10,17 @@ import pytest
 from transformers import LlamaConfig
 
 from mt_core import DecoderConfig, WeightsError
-from mt_core.weights import CONFIG, FIXED, KEYS, Architecture, layer_types, read_config, read_windows, write_config
+from mt_core.weights import (
+    CONFIG,
+    FIXED,
+    KEYS,
+    Architecture,
+    layer_types,
+    read_config,
+    read_json,
+    read_windows,
+    write_config,
+)
 
 
 class OddConfig(DecoderConfig):
@@ -158,6 +168,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_scaling": {"rope_type": "dynamic", "factor": float("inf")}},
         "a number that no model has: cannot convert float infinity",
     ),
+    "two models": ({"model_type": "granite"}, "model_type='granite' and architectures=.*, which are two models"),
     "a number for classes": ({"architectures": 5}, r"architectures=5; write a list of names, such as \['Plain"),
 }
 
@@ -168,6 +179,12 @@ def test_what_a_config_may_not_say_is_named(case: str, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=said) as raised:
         read(tmp_path, GIVEN | change)
     assert CONFIG in str(raised.value)
+
+
+def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text('{"hidden_size": 8, "hidden_size": 16}')
+    with pytest.raises(WeightsError, match="key 'hidden_size' stands twice"):
+        read_json(tmp_path / CONFIG)
 
 
 def test_a_family_may_support_fewer_scalings_and_other_values(tmp_path: Path) -> None:

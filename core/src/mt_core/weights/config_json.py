@@ -149,6 +149,11 @@ def _find_architecture(config: Mapping[str, Any], file: Path, known: Sequence[Ar
     has_own_head = not any(str(name).endswith("ForCausalLM") for name in said)  # a reward model's, of one output
     for each in known:
         if each.name in said or (has_own_head and config.get("model_type") == each.model_type):
+            if (kind := config.get("model_type")) not in (None, each.model_type):
+                raise WeightsError(
+                    f"{file} says model_type={kind!r} and architectures={said!r}, which are two models; take the config.json that was"
+                    " published with the weights"
+                )
             return each
     experts = " (a mixture of experts)" if any("moe" in str(name).lower() for name in said) else ""
     raise WeightsError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mt_core.config.strict import parse_json
+from mt_core.config.strict import parse_json, unique_object
 from mt_core.errors import WeightsError
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ _LONGEST_HEADER = 100 * 10**6
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises ``WeightsError`` when the file is missing, damaged or something else."""
     try:
-        content = json.loads(contained_file(path.parent, path.name).read_text(encoding="utf-8"))
+        text = contained_file(path.parent, path.name).read_text(encoding="utf-8")
+        content = json.loads(text, object_pairs_hook=unique_object)  # of a name that stands twice, one would be lost
     except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(f"cannot read {path}: {error}; the file is missing or damaged, fetch it again") from error
     if not isinstance(content, dict):

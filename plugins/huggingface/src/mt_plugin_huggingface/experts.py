@@ -133,7 +133,7 @@ class TheirExperts(Experts):
         """(N, D), (N, K), (N, K) -> (N, D)."""
         return super().forward(x_ND, Choice(experts_NK, weights_NK, weights_NK))
 
-    def listed(self) -> ListedExperts:
+    def make_listed(self) -> ListedExperts:
         """See ``Experts``."""
         listed = TheirListedExperts(self.layout, self.activation)
         listed.__dict__["_theirs"] = self.__dict__["_theirs"]

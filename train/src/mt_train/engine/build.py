@@ -157,18 +157,25 @@ def _put(parameter: nn.Parameter, name: str, load: Callable[[], Tensor]) -> torc
             return found
         first = part_of(parameter)[0] * len(parameter)
         for row in range(len(parameter)):
-            parameter[row : row + 1].copy_(load_rows(load, first + row, first + row + 1))
+            value = load_rows(load, first + row, first + row + 1)
+            _refuse_whole_numbers(parameter, name, value)
+            parameter[row : row + 1].copy_(value)
         return None
     value = load()
     if value.shape != shape:
         return value.shape
+    _refuse_whole_numbers(parameter, name, value)
+    parameter.copy_(own_rows(parameter, value))
+    return None
+
+
+def _refuse_whole_numbers(parameter: Tensor, name: str, value: Tensor) -> None:
+    """Raise ``WeightsError`` for a value that would be rounded to whole numbers, or was."""
     if parameter.is_floating_point() and not value.is_floating_point():
         raise WeightsError(
             f"{name} holds {str(value.dtype).removeprefix('torch.')} in the weights, and floating-point numbers are read: give the weights"
             " that those in fewer bits were made from"
         )
-    parameter.copy_(own_rows(parameter, value))
-    return None
 
 
 def drawn_values(model: TrainModel, seed: int) -> TensorSource:
