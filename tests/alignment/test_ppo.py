@@ -555,7 +555,7 @@ def has_learned(records: Sequence[Mapping[str, float]]) -> None:
     assert np.mean([each["explained_variance"] for each in records[-3:]]) > 0.5
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_the_smallest_model_learns_to_write_a_letter_and_its_critic_what_that_is_worth(tmp_path: Path) -> None:
     has_learned(learn_a_letter(tmp_path, 0, steps=80))
 
