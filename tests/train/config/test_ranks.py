@@ -69,3 +69,11 @@ def test_no_more_processes_are_started_than_a_machine_has_room_for(
         main(["--model", "llama", "--output", "none", "--nproc-per-node=8192", "--train.global-batch-size=65536"]) == 2
     )
     assert "would start 8192 processes on a machine with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["tensor", "tensor-parallel", "tp"])
+def test_tensor_ranks_are_refused_with_the_layouts_that_there_are(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", "llama", f"--parallel.{key}", "2", "--print-config"]) != 0
+    said = capsys.readouterr().err
+    assert "no layer is divided into columns and rows here" in said
+    assert all(layout in said for layout in ("zero_stage=3", "sequence", "pipeline", "expert"))

@@ -262,6 +262,19 @@ class ParallelConfig(MtConfig):
         DeepSpeedOptions(), description="options of DeepSpeed's own, as its JSON has them"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _divides_no_layer(cls, raw: Any) -> Any:
+        """Refuse tensor ranks by name, with the layouts that do what they are wanted for."""
+        if isinstance(raw, dict) and (
+            asked := next((key for key in ("tensor", "tensor_parallel", "tp") if key in raw), None)
+        ):
+            raise ValueError(
+                f"{asked}: no layer is divided into columns and rows here; zero_stage=3 divides weights, sequence the activations of"
+                " long rows, pipeline the layers, and expert the experts of a mixture"
+            )
+        return raw
+
 
 class EvalConfig(Interval):
     """Evaluation on the whole held-out part."""
