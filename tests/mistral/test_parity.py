@@ -66,7 +66,7 @@ class TestMistral(BaseParity):
             "LlamaForCausalLM; this family reads MistralForCausalLM and Min",
         ),
         "jitter": (
-            {"architectures": ["MixtralForCausalLM"], "router_jitter_noise": 0.1},
+            {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "router_jitter_noise": 0.1},
             "router_jitter_noise=0.1",
         ),
         "gelu": ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
