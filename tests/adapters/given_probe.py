@@ -54,6 +54,12 @@ class Chain(nn.Module):
         self.head = nn.Identity()
         self.loss_factor = LossFactor()
 
+    def kept_names(self) -> list[str]:
+        return []
+
+    def refuse_kept(self, key: str, pattern: str, names: object) -> None:
+        """Nothing is kept."""
+
     def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:
             x = torch.tanh(block(x))

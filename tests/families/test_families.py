@@ -181,8 +181,9 @@ def test_listed_experts_of_which_ranks_miss_some_equal_one_process(
 ) -> None:
     """Ranks gather the weights of all experts in the same order, whether or not they have tokens for them."""
     alone, shared = one[case.partition(":")[0]], two[case]
+    tolerance = 5e-5 if case.startswith("nf4") else 1e-5  # in four bits two updates widen a last digit more
     for key in ("losses", "norms", "eval"):
-        assert close(alone[key], shared[key], 1e-5), (key, alone[key], shared[key])
+        assert close(alone[key], shared[key], tolerance), (key, alone[key], shared[key])
 
 
 @pytest.mark.parametrize("family", MIXTURES)

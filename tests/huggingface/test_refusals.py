@@ -219,7 +219,7 @@ import sys
 from mt_core.plugins.host import PluginHost
 from mt_train.engine.plan import check_layout
 from mt_train.plugins.resolve import resolve
-raw = {{"model": {{"weights": {str(folder)!r}}}, "train": {{"sequence_len": 48}}}}
+raw = {{"model": {{"name": "huggingface", "weights": {str(folder)!r}}}, "train": {{"sequence_len": 48}}}}
 assert resolve(raw, PluginHost.discover()).config.model.name == "huggingface"
 assert not {{"torch", "transformers"}} & set(sys.modules), "imported"
 """

@@ -78,6 +78,7 @@ class TestOlmo(BaseParity):
         "stretched windows": (
             {
                 "architectures": ["Olmo3ForCausalLM"],
+                "model_type": "olmo3",
                 "rope_parameters": {
                     "full_attention": {"rope_type": "default", "rope_theta": 1e4},
                     "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},

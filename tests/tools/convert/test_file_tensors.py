@@ -158,7 +158,8 @@ def test_a_tensor_of_another_shape_than_the_model_is_refused(folder: Path, tmp_p
     save_folder(tmp_path / "short", short, json.loads((folder / "config.json").read_text()))
     source = open_source(str(tmp_path / "short"), discover_plugins(()))
     with pytest.raises(
-        WeightsError, match=r"model.layers.0.gate_up_proj.weight is \(35, 16\) and the config says \(64, 16\)"
+        WeightsError,
+        match=r"model.layers.0.gate_up_proj.weight has another shape: it is \(35, 16\) and the config says \(64, 16\)",
     ):
         convert(source, tmp_path / "out", say=lambda text: None)
 

@@ -83,8 +83,8 @@ def no_weights(folder: Path) -> None:
 
 EARLY: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "another architecture": (
-        config(architectures=["MambaForCausalLM"], model_type="mamba"),
-        ("the model type 'mamba' is not trained here", "its layers carry a state through the row"),
+        config(architectures=["RwkvForCausalLM"], model_type="rwkv"),
+        ("the model type 'rwkv' is not trained here", "its layers carry a state through the row"),
     ),
     "no weights": (no_weights, ("holds no weights in a format that is read here", "llama (huggingface, meta)")),
     "a missing shard": (lambda folder: first(folder).unlink(), ("is missing or no regular file",)),
@@ -106,7 +106,7 @@ EARLY: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "a file that is too long": (lengthen, ("its header asks for",)),
     "a .bin that is cut short": (cut_bin, ("is cut short: the directory at its end is missing",)),
     "a value of another type": (config(hidden_size="wide"), ("model.dim", "'wide'")),
-    "an activation that is not ours": (config(hidden_act="gelu"), ("hidden_act='gelu' (supported: silu, swish",)),
+    "an activation that is not ours": (config(hidden_act="gelu"), ("hidden_act='gelu' (supported: 'silu')",)),
     "quantised weights": (
         config(quantization_config={"bits": 4}),
         ("quantization_config={'bits': 4} (supported: None)",),

@@ -27,6 +27,7 @@ ALLOWED: dict[str, list[Any]] = {
     "config": [{}, {"x": None}, {"": {"": []}}],
     "callbacks": [{}, {"x": None}, {"": {"": []}}],
     "adapter": [{}, {"x": None}, {"": {"": []}}],
+    "experts": [None],
     "plugins": [{}],
     "evaluation": [{}],
 }

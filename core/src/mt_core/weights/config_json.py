@@ -175,7 +175,8 @@ def _read_keys(given: Mapping[str, Any], found: Architecture) -> dict[str, Any]:
         shape["norm_eps"] = float(shape["norm_eps"])
     if "num_key_value_heads" in found.keys:
         shape.setdefault("n_kv_heads", shape["n_heads"])
-    if "head_dim" in found.defaults and shape.get("head_dim") == shape["dim"] / shape["n_heads"]:
+    is_computed = isinstance(shape["dim"], int) and shape.get("head_dim") == shape["dim"] / shape["n_heads"]
+    if "head_dim" in found.defaults and is_computed:
         del shape["head_dim"]  # the field's default says so
     return shape
 

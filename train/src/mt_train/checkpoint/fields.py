@@ -97,7 +97,7 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
     "base": (_or_none(_is_mapping_of(_is_text)), "SHA-256 by file, or null"),
     "callbacks": (_is_mapping, "states by callback"),
     "adapter": (_is_mapping, "a mapping"),
-    "experts": (_or_none(_is_text), "fused, listed or null"),
+    "experts": (_or_none(lambda value: value in ("fused", "listed")), "fused, listed or null"),
 }
 """Field that a run saves → whether a value may be one, and what it should be. What callbacks and adapters keep is their own."""
 
