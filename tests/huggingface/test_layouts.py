@@ -14,8 +14,8 @@ from tests.huggingface import tiny_models
 
 from mt_plugin_huggingface.types import known_types
 
-TYPES = ("deepseek_v3", "falcon_h1", "gemma2", "gpt2", "gpt_oss", "sparse")
-"""Latent attention and a bias for the choice of experts; convolutions and recurrences in blocks that return tuples; tied embeddings,
+TYPES = ("bloom", "deepseek_v3", "gemma2", "gpt2", "gpt_oss", "sparse")
+"""Attention of its own on padded rows; latent attention and a bias for the choice of experts; tied embeddings,
 scaled and capped logits, windows; learned positions that are a layer of their own; sinks, and experts with biases; experts of which
 most get no token of a rank."""
 SPARSE = {"model_type": "qwen3_moe", "num_experts": 128, "num_experts_per_tok": 1}

@@ -40,7 +40,7 @@ def section() -> str:
             *(f"| {what} | {why} | {', '.join(kinds)} |" for (what, why), kinds in sorted(how.items(), key=_order)),
             "",
             "Of each that is trained the tests compare logits, gradients, packed or padded rows, text with a cache and written folders",
-            "with transformers' own; some run on every layout in CI (`deepseek_v3`, `falcon_h1`, `gemma2`, `gpt2`, `gpt_oss`, `mistral`,",
+            "with transformers' own; some run on every layout in CI (`bloom`, `deepseek_v3`, `gemma2`, `gpt2`, `gpt_oss`, `mistral`,",
             "`qwen3_moe`), others with LoRA and an export (`glm4`, `gpt_oss`, `mixtral`). What is left out there runs with `-m soak`.",
             "",
             f"- Rotary scaling by the length of a text (`dynamic`, `longrope`): {_those(types, 'rotary_by_length')}.",

@@ -69,8 +69,8 @@ def grid() -> list[dict[str, Any]]:
 
 
 def test_every_layout_of_the_grid_is_valid_or_gets_a_suggestion_that_is(bases: list[Resolved]) -> None:
-    """Every 97th of all combinations, which meets each value with each other one; all of them would take minutes."""
-    cases = [(base, world, case) for base in bases for world in range(1, 9) for case in grid()][::97]
+    """Every 797th of all combinations, which meets each value with each other one; all of them would take minutes."""
+    cases = [(base, world, case) for base in bases for world in range(1, 9) for case in grid()][::797]
     refused = 0
     for base, world, case in cases:
         config = layout(base, **case)
