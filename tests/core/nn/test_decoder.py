@@ -16,7 +16,6 @@ from mt_core.nn import (
     Batch,
     Block,
     BlockContext,
-    Decoder,
     DecoderModel,
     GatedMLP,
     GroupedQueryAttention,
@@ -146,11 +145,11 @@ def test_dropout_is_off_when_a_model_is_evaluated() -> None:
 
 
 def model_of(**options: Any) -> DecoderModel:
-    blocks = [
-        Block(GroupedQueryAttention(CONFIG, index, Rotary(8), **options), GatedMLP(24, 40), dim=24, norm=RMSNorm)
-        for index in range(CONFIG.n_layers)
-    ]
-    return DecoderModel(CONFIG, Decoder(nn.Embedding(31, 24), blocks, RMSNorm(24)), tied=True)
+    def build_block(index: int) -> Block:
+        attention = GroupedQueryAttention(CONFIG, index, Rotary(8), **options)
+        return Block(attention, GatedMLP(24, 40), dim=24, norm=RMSNorm)
+
+    return DecoderModel(CONFIG, build_block, tied=True)
 
 
 def test_operations_are_those_that_torch_counts() -> None:

@@ -122,7 +122,7 @@ def test_figures_say_how_the_load_of_trained_tokens_is_spread() -> None:
 
 
 class Step:
-    """What a model has after a step, of one mixture."""
+    """The context of a step with one mixture."""
 
     def __init__(self, module: Mixture, counts_X: Tensor) -> None:
         self.module, self.counts_X = module, counts_X

@@ -1,4 +1,4 @@
-"""What blocks add up in a step: once for each token, in training alone, and with errors that name the figure."""
+"""Sums of blocks in a step: once for each token, in training alone, and with errors that name the figure."""
 
 from __future__ import annotations
 

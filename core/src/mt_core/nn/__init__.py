@@ -14,7 +14,7 @@ from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionFn, BlockContext
-from mt_core.nn.decoder import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
+from mt_core.nn.decoder import Block, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
 from mt_core.nn.exchange import DividesExperts, ExpertExchange, Received
 from mt_core.nn.experts import Experts, ListedExperts, clamped_swiglu, expert_layouts, list_experts
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
@@ -37,7 +37,6 @@ __all__ = [
     "Block",
     "BlockContext",
     "Choice",
-    "Decoder",
     "DecoderModel",
     "DividesExperts",
     "ExpertExchange",

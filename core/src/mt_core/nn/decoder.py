@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple, Protocol, Unpack
+from typing import Any, Literal, NamedTuple, Protocol, Unpack, cast
 
 from torch import Generator, Tensor, nn
 
@@ -42,23 +42,53 @@ class DecoderShape(Protocol):
     def head_width(self) -> int: ...
 
 
+class StackShape(Protocol):
+    """Sizes of what stands around the blocks, by the same names."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def n_layers(self) -> int: ...
+    @property
+    def norm_eps(self) -> float: ...
+
+
 class DecoderModel(TrainModel):
-    """Embed, blocks, norm, head. A family says how one block is made; the base class gives ``layers`` and ``forward``."""
+    """Embed, blocks, norm, head. A family says how one block is made; the base class gives ``layers`` and ``forward``.
+
+    ``build_block(index)`` is called when ``loss_factor`` is there. ``embedding``, ``norm`` and ``head`` are for families that have others
+    than a plain embedding, ``RMSNorm`` and a matrix; ``tied``: the head's weight is the embedding's.
+    """
 
     default_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     residual_outputs: tuple[str, ...] = ("o_proj.weight", "down_proj.weight")
     """Ends of the names of the matrices that add to the residual stream."""
 
-    def __init__(self, config: ModelConfig, decoder: Decoder, *, tied: bool, head: nn.Linear | None = None) -> None:
+    def __init__(
+        self,
+        config: StackShape,
+        build_block: Callable[[int], nn.Module],
+        *,
+        tied: bool,
+        embedding: nn.Embedding | None = None,
+        norm: nn.Module | None = None,
+        head: nn.Linear | None = None,
+    ) -> None:
         super().__init__()
-        self.config = config
+        self.config = cast(ModelConfig, config)
         # A cache has the angles of its longest row, and rows of one batch have different lengths.
         scaling: RopeScaling | None = getattr(config, "rope_scaling", None)
         self.ragged_batches = scaling is None or not scaling.by_length
-        self.model = decoder
-        self.lm_head = head or nn.Linear(decoder.dim, config.vocab_size, bias=False)
+        self.model = _Stack(
+            embedding or nn.Embedding(config.vocab_size, config.dim),
+            (build_block(index) for index in range(config.n_layers)),
+            norm or RMSNorm(config.dim, eps=config.norm_eps),
+        )
+        self.lm_head = head or nn.Linear(config.dim, config.vocab_size, bias=False)
         if tied:
-            self.lm_head.weight = decoder.embed_tokens.weight
+            self.lm_head.weight = self.model.embed_tokens.weight
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """Normal with deviation 0.02; what adds to the residual stream is divided by sqrt(2 * n_layers).
@@ -75,16 +105,15 @@ class DecoderModel(TrainModel):
         blocks: Iterable[Any] = self.model.layers
         return (
             sum(float(block.flops_per_token(length)) for block in blocks)
-            + 6.0 * self.model.dim * self.config.vocab_size
+            + 6.0 * self.model.embed_tokens.embedding_dim * self.config.vocab_size
         )
 
 
-class Decoder(nn.Module):
+class _Stack(nn.Module):
     """Holds the parts under the names that checkpoints use; ``TrainModel.layers`` says how they run."""
 
     def __init__(self, embedding: nn.Embedding, blocks: Iterable[nn.Module], norm: nn.Module) -> None:
         super().__init__()
-        self.dim = embedding.embedding_dim
         self.embed_tokens = embedding
         self.layers = nn.ModuleList(blocks)
         self.norm = norm

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SCALES = "_scale_inv"
-"""What the name of a weight's factors ends in, where it is stored in fp8."""
+"""End of the name of the factors of a weight that is stored in fp8."""
 PREDICTORS = "num_nextn_predict_layers"
 """Their key for the number of blocks behind the last that predict further tokens."""
 GROUPED = "group_limited_greedy"

@@ -13,7 +13,6 @@ from torch import nn
 from mt_core import AdapterContext, RouterOptions
 from mt_core.nn import (
     Block,
-    Decoder,
     DecoderModel,
     Experts,
     GatedMLP,
@@ -38,13 +37,7 @@ class Deepseek(DecoderModel):
 
     def __init__(self, config: DeepseekConfig) -> None:
         rotary = Rotary(config.rope_dim, theta=config.rope_theta, scaling=config.rope_scaling)
-        norm = partial(RMSNorm, eps=config.norm_eps)
-        blocks = (
-            Block(LatentAttention(config, index, rotary), build_mlp(config, index), dim=config.dim, norm=norm)
-            for index in range(config.n_layers)
-        )
-        decoder = Decoder(nn.Embedding(config.vocab_size, config.dim), blocks, norm(config.dim))
-        super().__init__(config, decoder, tied=config.tie_embeddings)
+        super().__init__(config, partial(build_block, config, rotary), tied=config.tie_embeddings)
         queries = ("q_proj",) if config.q_rank is None else ("q_a_proj", "q_b_proj")
         others = ("kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
         self.default_targets = (*queries, *others)
@@ -60,6 +53,12 @@ class Deepseek(DecoderModel):
         https://arxiv.org/abs/2408.15664, algorithm 1, with the counts of the whole step.
         """
         balance_by_bias(context, self.config.balance_rate)
+
+
+def build_block(config: DeepseekConfig, rotary: Rotary, index: int) -> Block:
+    """Build one block."""
+    attention, mlp = LatentAttention(config, index, rotary), build_mlp(config, index)
+    return Block(attention, mlp, dim=config.dim, norm=partial(RMSNorm, eps=config.norm_eps))
 
 
 def build_mlp(config: DeepseekConfig, index: int) -> nn.Module:

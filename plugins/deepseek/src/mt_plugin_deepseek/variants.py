@@ -21,7 +21,7 @@ PUBLISHED: Mapping[str, Any] = {
     "norm_eps": 1e-6,
     "rope_theta": 10_000.0,
 }
-"""What all of them share."""
+"""Values that all published sizes share."""
 
 TINY: Mapping[str, Any] = {
     "vocab_size": 272,

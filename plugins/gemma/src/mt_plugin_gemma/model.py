@@ -15,7 +15,6 @@ from torch import Generator, Tensor, nn
 
 from mt_core.nn import (
     Block,
-    Decoder,
     DecoderModel,
     GatedMLP,
     GroupedQueryAttention,
@@ -43,15 +42,14 @@ class Gemma(DecoderModel):
         local = (
             everywhere if config.rope_local_theta is None else Rotary(config.head_dim, theta=config.rope_local_theta)
         )
-        decoder = Decoder(
-            Embedding(config.vocab_size, config.dim),
-            [
-                build_block(config, index, local if config.is_local(index) else everywhere)
-                for index in range(config.n_layers)
-            ],
-            RMSNorm(config.dim, eps=config.norm_eps, centred=True),
+        super().__init__(
+            config,
+            lambda index: build_block(config, local if config.is_local(index) else everywhere, index),
+            embedding=Embedding(config.vocab_size, config.dim),
+            norm=RMSNorm(config.dim, eps=config.norm_eps, centred=True),
+            head=Head(config),
+            tied=True,
         )
-        super().__init__(config, decoder, tied=True, head=Head(config))
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """Norms 0, which scales by 1; the rest as in the base class."""
@@ -61,7 +59,7 @@ class Gemma(DecoderModel):
             super().init_tensor(name, tensor, generator)
 
 
-def build_block(config: GemmaConfig, index: int, rotary: Rotary) -> Block:
+def build_block(config: GemmaConfig, rotary: Rotary, index: int) -> Block:
     """Build one block: from the second generation on normed before and behind, from the third also queries and keys."""
     norm = partial(RMSNorm, eps=config.norm_eps, centred=True)
     attention = GroupedQueryAttention(

@@ -21,7 +21,7 @@ class GlmConfig(DecoderConfig):
         return int(self.head_width * self.rotary_part)
 
     def faults(self) -> Iterator[str]:
-        """What turns are pairs."""
+        """Yield the faults of a decoder, and a part of a head that is no whole number of pairs."""
         yield from super().faults()
         if self.rotary_width < 2 or self.rotary_width % 2:
             yield (

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import nn
-
-from mt_core.nn import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, RMSNorm, Rotary
+from mt_core.nn import Block, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, RMSNorm, Rotary
 
 from .config import GlmConfig
 
@@ -24,15 +22,10 @@ class Glm(DecoderModel):
 
     def __init__(self, config: GlmConfig) -> None:
         rotary = Rotary(config.rotary_width, theta=config.rope_theta, scaling=config.rope_scaling)
-        decoder = Decoder(
-            nn.Embedding(config.vocab_size, config.dim),
-            [build_block(config, index, rotary) for index in range(config.n_layers)],
-            RMSNorm(config.dim, eps=config.norm_eps),
-        )
-        super().__init__(config, decoder, tied=config.tie_embeddings)
+        super().__init__(config, partial(build_block, config, rotary), tied=config.tie_embeddings)
 
 
-def build_block(config: GlmConfig, index: int, rotary: Rotary) -> Block:
+def build_block(config: GlmConfig, rotary: Rotary, index: int) -> Block:
     """Build one block."""
     attention = GroupedQueryAttention(config, index, rotary, bias=config.attention_bias, interleaved=True)
     mlp = GatedMLP(config.dim, config.ffn_dim, fused=True)

@@ -25,7 +25,7 @@ class GptOssConfig(DecoderConfig):
     rope_theta: float = Field(150_000.0, gt=1, description="base of the rotary wavelengths")
 
     def faults(self) -> Iterator[str]:
-        """The experts."""
+        """Yield the faults of a decoder, and those of its experts."""
         yield from super().faults()
         if self.top_k > self.n_experts:
             yield f"top_k={self.top_k} of n_experts={self.n_experts}; set top_k to {self.n_experts} or less"
@@ -35,9 +35,9 @@ class GptOssConfig(DecoderConfig):
         return self.window if (index + 1) % self.global_every else None
 
     @property
-    def expert_layouts(self) -> dict[str, ExpertLayout]:
-        """How each block's experts are stored, by the name of the module that has them."""
-        layout = ExpertLayout(
+    def expert_layout(self) -> ExpertLayout:
+        """How a block's experts are stored."""
+        return ExpertLayout(
             n_experts=self.n_experts,
             width=self.dim,
             hidden=self.ffn_dim,
@@ -45,4 +45,8 @@ class GptOssConfig(DecoderConfig):
             transposed=True,
             bias=True,
         )
-        return {f"model.layers.{index}.mlp.experts": layout for index in range(self.n_layers)}
+
+    @property
+    def expert_layouts(self) -> dict[str, ExpertLayout]:
+        """How each block's experts are stored, by the name of the module that has them."""
+        return {f"model.layers.{index}.mlp.experts": self.expert_layout for index in range(self.n_layers)}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 QUANTISED = "mxfp4"
 BLOCKS, SCALES = "_blocks", "_scales"
-"""What the names of a tensor's two parts end in, where it is stored in MXFP4."""
+"""Ends of the names of the two parts of a tensor that is stored in MXFP4."""
 
 
 def read_more(config: Mapping[str, Any], file: Path) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from mt_core import ExpertLayout, RouterOptions
+from mt_core import RouterOptions
 from mt_core.nn import (
     Block,
-    Decoder,
     DecoderModel,
     Experts,
     GroupedQueryAttention,
@@ -36,13 +35,13 @@ class GptOss(DecoderModel):
 
     def __init__(self, config: GptOssConfig) -> None:
         rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
-        norm = partial(RMSNorm, eps=config.norm_eps)
-        blocks = (
-            Block(Attention(config, index, rotary), build_mixture(config, index, layout), dim=config.dim, norm=norm)
-            for index, layout in enumerate(config.expert_layouts.values())
-        )
-        decoder = Decoder(nn.Embedding(config.vocab_size, config.dim), blocks, norm(config.dim))
-        super().__init__(config, decoder, tied=config.tie_embeddings)
+        super().__init__(config, partial(build_block, config, rotary), tied=config.tie_embeddings)
+
+
+def build_block(config: GptOssConfig, rotary: Rotary, index: int) -> Block:
+    """Build one block."""
+    attention, mixture = Attention(config, index, rotary), build_mixture(config, index)
+    return Block(attention, mixture, dim=config.dim, norm=partial(RMSNorm, eps=config.norm_eps))
 
 
 class Attention(GroupedQueryAttention):
@@ -59,8 +58,10 @@ class Attention(GroupedQueryAttention):
         return {**super().attention_options(), "sinks_N": self.sinks}
 
 
-def build_mixture(config: GptOssConfig, index: int, layout: ExpertLayout) -> Mixture:
+def build_mixture(config: GptOssConfig, index: int) -> Mixture:
     """Experts, of which each token goes to the few with the best scores; their weights are a softmax over these scores alone."""
     options = RouterOptions(n_experts=config.n_experts, top_k=config.top_k, order="choose-first", bias=True)
     activation = partial(clamped_swiglu, limit=config.swiglu_limit, alpha=config.swiglu_alpha)
-    return Mixture(Router(options, config.dim), Experts(layout, activation), index=index, router_name="router")
+    return Mixture(
+        Router(options, config.dim), Experts(config.expert_layout, activation), index=index, router_name="router"
+    )

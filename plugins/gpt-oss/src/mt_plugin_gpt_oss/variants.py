@@ -19,7 +19,7 @@ PUBLISHED: Mapping[str, Any] = {
     "rope_theta": 150_000.0,
     "rope_scaling": {"type": "yarn", "factor": 32.0, "original_max_seq_len": 4096, "truncate": False},
 }
-"""What both share."""
+"""Values that both published sizes share."""
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "tiny": {

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import nn
-
-from mt_core.nn import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, RMSNorm, Rotary
+from mt_core.nn import Block, DecoderModel, GatedMLP, GroupedQueryAttention, RMSNorm, Rotary
 
 from .config import LlamaConfig
 
@@ -21,15 +19,10 @@ class Llama(DecoderModel):
 
     def __init__(self, config: LlamaConfig) -> None:
         rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
-        decoder = Decoder(
-            nn.Embedding(config.vocab_size, config.dim),
-            [build_block(config, index, rotary) for index in range(config.n_layers)],
-            RMSNorm(config.dim, eps=config.norm_eps),
-        )
-        super().__init__(config, decoder, tied=config.tie_embeddings)
+        super().__init__(config, partial(build_block, config, rotary), tied=config.tie_embeddings)
 
 
-def build_block(config: LlamaConfig, index: int, rotary: Rotary) -> Block:
+def build_block(config: LlamaConfig, rotary: Rotary, index: int) -> Block:
     """Build one block; all share the tables of ``rotary``."""
     bias, norm = config.attention_bias, partial(RMSNorm, eps=config.norm_eps)
     attention = GroupedQueryAttention(config, index, rotary, bias=bias, out_bias=bias)

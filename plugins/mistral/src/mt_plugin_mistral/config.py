@@ -22,7 +22,7 @@ class MistralConfig(WindowedDecoderConfig):
     )
 
     def faults(self) -> Iterator[str]:
-        """The experts."""
+        """Yield the faults of a decoder, and those of its experts."""
         yield from super().faults()
         if self.n_experts is None:
             for name in ("top_k", "balance"):

@@ -84,7 +84,7 @@ def _write_mixture(config: MistralConfig) -> dict[str, Any]:
 
 
 IN_FILES, HERE = ".block_sparse_moe.", ".mlp."
-"""Where the experts of a block are in files, and in the model."""
+"""Names of the module of a block's experts, in files and in the model."""
 
 
 def tensors(path: Path, config: MistralConfig) -> Loaders:

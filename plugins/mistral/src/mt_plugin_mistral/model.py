@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import nn
-
 from mt_core.nn import (
     Block,
-    Decoder,
     DecoderModel,
     Experts,
     GatedMLP,
@@ -32,20 +29,17 @@ class Mistral(DecoderModel):
     config: MistralConfig
 
     def __init__(self, config: MistralConfig) -> None:
-        factor = LossFactor()
         rotary = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
-        decoder = Decoder(
-            nn.Embedding(config.vocab_size, config.dim),
-            [build_block(config, index, rotary, factor) for index in range(config.n_layers)],
-            RMSNorm(config.dim, eps=config.norm_eps),
+        super().__init__(
+            config,
+            lambda index: build_block(config, rotary, index, self.loss_factor),
+            tied=config.tie_embeddings,
         )
-        super().__init__(config, decoder, tied=config.tie_embeddings)
-        self.loss_factor = factor
         if config.n_experts is not None:  # as the files of Mixtral call an expert's projections
             self.default_targets = ("q_proj", "k_proj", "v_proj", "o_proj", "w1", "w2", "w3")
 
 
-def build_block(config: MistralConfig, index: int, rotary: Rotary, factor: LossFactor) -> Block:
+def build_block(config: MistralConfig, rotary: Rotary, index: int, factor: LossFactor) -> Block:
     """Build one block."""
     attention = GroupedQueryAttention(config, index, rotary, window=config.window_of(index))
     dense = config.n_experts is None

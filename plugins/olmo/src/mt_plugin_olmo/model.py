@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import nn
-
-from mt_core.nn import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, RMSNorm, Rotary
+from mt_core.nn import Block, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, RMSNorm, Rotary
 
 from .config import OlmoConfig
 
@@ -24,16 +22,14 @@ class Olmo(DecoderModel):
     def __init__(self, config: OlmoConfig) -> None:
         everywhere = Rotary(config.head_width, theta=config.rope_theta, scaling=config.rope_scaling)
         plain = Rotary(config.head_width, theta=config.rope_theta)
-        blocks = [
-            build_block(config, index, everywhere if config.window_of(index) is None else plain)
-            for index in range(config.n_layers)
-        ]
-        embedding = nn.Embedding(config.vocab_size, config.dim)
-        decoder = Decoder(embedding, blocks, RMSNorm(config.dim, eps=config.norm_eps))
-        super().__init__(config, decoder, tied=config.tie_embeddings)
+        super().__init__(
+            config,
+            lambda index: build_block(config, everywhere if config.window_of(index) is None else plain, index),
+            tied=config.tie_embeddings,
+        )
 
 
-def build_block(config: OlmoConfig, index: int, rotary: Rotary) -> Block:
+def build_block(config: OlmoConfig, rotary: Rotary, index: int) -> Block:
     """Build one block."""
     norm = partial(RMSNorm, eps=config.norm_eps)
     window = config.window_of(index)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import nn
-
-from mt_core.nn import Block, Decoder, DecoderModel, GatedMLP, GroupedQueryAttention, RMSNorm, Rotary
+from mt_core.nn import Block, DecoderModel, GatedMLP, GroupedQueryAttention, RMSNorm, Rotary
 
 from .config import PhiConfig
 
@@ -22,15 +20,10 @@ class Phi(DecoderModel):
 
     def __init__(self, config: PhiConfig) -> None:
         rotary = Rotary(config.rotary_width, theta=config.rope_theta, scaling=config.rope_scaling)
-        decoder = Decoder(
-            nn.Embedding(config.vocab_size, config.dim),
-            [build_block(config, index, rotary) for index in range(config.n_layers)],
-            RMSNorm(config.dim, eps=config.norm_eps),
-        )
-        super().__init__(config, decoder, tied=config.tie_embeddings)
+        super().__init__(config, partial(build_block, config, rotary), tied=config.tie_embeddings)
 
 
-def build_block(config: PhiConfig, index: int, rotary: Rotary) -> Block:
+def build_block(config: PhiConfig, rotary: Rotary, index: int) -> Block:
     """Build one block."""
     attention = GroupedQueryAttention(config, index, rotary, fused=True, window=config.window)
     mlp = GatedMLP(config.dim, config.ffn_dim, fused=True)

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import nn
-
 from mt_core import ExpertLayout
 from mt_core.nn import (
     Block,
-    Decoder,
     DecoderModel,
     Experts,
     GatedMLP,
@@ -34,18 +31,15 @@ class Qwen(DecoderModel):
     residual_outputs = ()
 
     def __init__(self, config: QwenConfig) -> None:
-        factor = LossFactor()
         rotary = Rotary(config.head_dim, theta=config.rope_theta, scaling=config.rope_scaling)
-        decoder = Decoder(
-            nn.Embedding(config.vocab_size, config.dim),
-            [build_block(config, index, rotary, factor) for index in range(config.n_layers)],
-            RMSNorm(config.dim, eps=config.norm_eps),
+        super().__init__(
+            config,
+            lambda index: build_block(config, rotary, index, self.loss_factor),
+            tied=config.tie_embeddings,
         )
-        super().__init__(config, decoder, tied=config.tie_embeddings)
-        self.loss_factor = factor
 
 
-def build_block(config: QwenConfig, index: int, rotary: Rotary, factor: LossFactor) -> Block:
+def build_block(config: QwenConfig, rotary: Rotary, index: int, factor: LossFactor) -> Block:
     """Build one block: biases of queries, keys and values in generation 2, norms of each head in generation 3."""
     norm = partial(RMSNorm, eps=config.norm_eps)
     attention = GroupedQueryAttention(

@@ -43,7 +43,7 @@ TINY: Mapping[str, Any] = {
 """Ours, for tests and first steps."""
 
 MIXTURE: Mapping[str, Any] = {**THIRD, "n_kv_heads": 4, "n_experts": 128, "top_k": 8, "normalise": True}
-"""What the mixtures of Qwen 3 share."""
+"""Values that the mixtures of Qwen 3 share."""
 MIXTURES: Mapping[str, Mapping[str, Any]] = {
     "3-tiny-moe": {
         "generation": 3,

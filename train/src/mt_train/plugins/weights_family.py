@@ -48,7 +48,7 @@ def family_of(path: Path, host: PluginHost) -> str:
 
 
 def _lacking(path: Path) -> str:
-    """What a folder with a config lacks, as the end of a sentence."""
+    """Return what a folder with a config lacks, as the end of a sentence; empty where it has none."""
     if not (path / CONFIG).is_file():
         return ""
     parts = sorted(path.glob("*.safetensors"))
