@@ -51,7 +51,7 @@ def offered_layers(config: Any) -> list[LayerSpec]:
     """Llama's layers as a plugin would give them; the costs put the cut after the first block."""
     rotary = Rotary(config.head_width, theta=config.rope_theta)
     blocks = [
-        LayerSpec(prefix=f"model.layers.{i}", build=partial(build_block, config, i, rotary), cost=1.0)
+        LayerSpec(prefix=f"model.layers.{i}", build=partial(build_block, config, rotary, i), cost=1.0)
         for i in range(config.n_layers)
     ]
     return [

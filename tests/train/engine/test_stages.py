@@ -56,7 +56,7 @@ def specs(config: LlamaConfig = CONFIG, *, key: str | None = None) -> list[Layer
     """Llama's layers as a plugin would give them, with costs of its own."""
     rotary = Rotary(config.head_width, theta=config.rope_theta)
     blocks = [
-        LayerSpec(prefix=f"model.layers.{i}", build=lambda i=i: build_block(config, i, rotary), cost=1.0)
+        LayerSpec(prefix=f"model.layers.{i}", build=lambda i=i: build_block(config, rotary, i), cost=1.0)
         for i in range(config.n_layers)
     ]
     return [
