@@ -22,7 +22,7 @@ from mt_conformance.forward import generate_greedily
 from mt_core import DecoderConfig, ModelConfig, WeightsError, WeightsFormat
 from mt_core.nn import Batch, KVCache, TrainModel
 from mt_core.weights import CONFIG, Architecture, fused_experts, read_config
-from mt_core.weights.config_json import ROPE_TYPES
+from mt_core.weights.rope_json import ROPE_TYPES
 from mt_tools import save_folder
 
 TOLERANCE = 1e-5

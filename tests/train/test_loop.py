@@ -13,7 +13,7 @@ from mt_core import Control
 from mt_core.errors import NonFiniteError
 from mt_core.protocols import StepRecord
 from mt_train.data.loader import Position, WaitingEnded, Window
-from mt_train.engine.engine import StepResult
+from mt_train.engine.step_result import StepResult
 from mt_train.loop import Every, LoopHooks, Progress, train
 
 

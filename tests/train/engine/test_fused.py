@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mt_core.nn import LossFactor, with_loss
-from mt_train.engine.engine import StepSize
 from mt_train.engine.fused import FusedEngine
+from mt_train.engine.step_result import StepSize
 
 
 @pytest.mark.parametrize("tokens", [4.0, 16.0])

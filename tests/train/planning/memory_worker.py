@@ -27,7 +27,8 @@ from mt_train.engine.plan import make_plan
 from mt_train.engine.processes import Process, join_group
 from mt_train.engine.settings import BUCKET_ELEMENTS
 from mt_train.planning import memory
-from mt_train.planning.dry_run import contents, draw
+from mt_train.planning.contents import contents
+from mt_train.planning.meta_model import build_meta_model
 from mt_train.plugins.resolve import resolve
 
 SIZES: dict[str, dict[str, int]] = {
@@ -138,7 +139,7 @@ def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]
     plan = make_plan(parts.config, world=process.world, device="cpu", offers=parts.offers.values())
     engine = build_engine(parts, data.objective, plan=plan, process=process, deepspeed=deepspeed, say=lambda text: None)
     windows = make_loader(parts.config, data, plan, process).windows(Position())
-    content = contents(parts, plan, draw(parts, pipeline))[process.rank if pipeline > 1 else 0]
+    content = contents(parts, plan, build_meta_model(parts, pipeline))[process.rank if pipeline > 1 else 0]
     planned = {
         "weights": memory.weights(plan, content).total,
         # what an offloaded optimizer has beside them in the host's memory is not told apart below

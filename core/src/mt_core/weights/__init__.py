@@ -17,7 +17,6 @@ from mt_core.weights.config_json import (
     read_windows,
     refuse_values,
     write_config,
-    write_rope,
     write_windows,
 )
 from mt_core.weights.experts import fused_experts, listed_experts
@@ -32,6 +31,7 @@ from mt_core.weights.files import (
     read_json,
 )
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
+from mt_core.weights.rope_json import write_rope
 
 __all__ = [
     "CONFIG",

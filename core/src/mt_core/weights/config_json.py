@@ -1,6 +1,6 @@
 """``config.json`` of a decoder in Hugging Face's format, read and written by tables: what families do not share is in theirs.
 
-What the keys mean: ``configuration_*.py`` and ``modeling_rope_utils.py`` of https://github.com/huggingface/transformers.
+What the keys mean: ``configuration_*.py`` of https://github.com/huggingface/transformers.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.components import WeightsFormat
-from mt_core.config.rope import RopeScaling
 from mt_core.errors import WeightsError
 from mt_core.weights.files import Loaders, read_json
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
+from mt_core.weights.rope_json import read_rope, rope_of_full_blocks, rope_parameters, write_rope
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -39,25 +39,6 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
 }
 """Keys that change the maths or the encoding → the values of a family that says nothing else."""
-
-ROPE_TYPES: Mapping[str, str] = {
-    "default": "none",
-    "linear": "linear",
-    "dynamic": "dynamic",
-    "yarn": "yarn",
-    "llama3": "llama3",
-    "longrope": "longrope",
-}
-"""Their ``rope_type`` → ours."""
-
-_ORIGINAL = "original_max_position_embeddings"
-_ROPE_KEYS = {_ORIGINAL: "original_max_seq_len"} | {
-    name: name
-    for kind in ROPE_TYPES.values()
-    for name in RopeScaling.parameters_of(kind)
-    if name != "original_max_seq_len"
-}
-"""Their rotary parameter → ours."""
 
 
 def _nothing(config: Any, file: Path | None = None) -> Mapping[str, Any]:
@@ -129,11 +110,11 @@ def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, 
             f"{file} lacks {', '.join(missing)}; take the config.json that was published with the weights"
         )
     try:
-        refuse_values({**_rope_parameters(config), **config}, file, found.fixed)
+        refuse_values({**rope_parameters(config), **config}, file, found.fixed)
         return {
             **found.ours,
             **_read_keys(given, found),
-            **read_rope(_rope_of_full_blocks(given, file) if found.plain_windows else given, file, found.rope_types),
+            **read_rope(rope_of_full_blocks(given, file) if found.plain_windows else given, file, found.rope_types),
             **found.read({**found.defaults, **config}, file),
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -181,61 +162,6 @@ def _read_keys(given: Mapping[str, Any], found: Architecture) -> dict[str, Any]:
     return shape
 
 
-def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> dict[str, Any]:
-    """Return ``rope_theta`` and ``rope_scaling``, as transformers 4 (keys of these names) and 5 (``rope_parameters``) write them."""
-    given = _rope_parameters(config)
-    theta = given.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
-    old = given.pop("type", None)
-    kind = given.pop("rope_type", None) or old or "default"
-    if kind not in kinds:
-        raise WeightsError(f"{file} has rotary scaling {kind!r}; this family reads {', '.join(kinds)}")
-    given.pop("partial_rotary_factor", None)  # in the fixed values, or the family's own
-    factors = set() if kind == "longrope" else {"short_factor", "long_factor"}
-    if unknown := sorted(set(given) - (_ROPE_KEYS.keys() - factors)):
-        raise WeightsError(
-            f"{file} has {', '.join(unknown)} in a rotary scaling {kind!r}, which does not read it; "
-            "remove it if it plays no part"
-        )
-    scaling = {_ROPE_KEYS[key]: value for key, value in given.items() if value is not None}
-    return {"rope_theta": float(theta), **_read_scaling(ROPE_TYPES[kind], scaling, config, file)}
-
-
-def _rope_of_full_blocks(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the config with the rotary parameters of blocks without a window, where they are given by kind of block."""
-    by_kind = config.get("rope_parameters") or {}
-    if "full_attention" not in by_kind:
-        return dict(config)
-    full, window = by_kind["full_attention"], by_kind.get("sliding_attention") or {}
-    if window.get("rope_type", "default") != "default" or window.get("rope_theta") not in (
-        None,
-        full.get("rope_theta"),
-    ):
-        raise WeightsError(
-            f"{file} has rope_parameters {window} for sliding_attention; supported: default, and one base"
-        )
-    return {**config, "rope_parameters": full}
-
-
-def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
-
-
-def _read_scaling(kind: str, scaling: dict[str, Any], config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return our scaling. The original length may stand outside the rotary parameters, and then wins, or be left out."""
-    longest, reads = config["max_position_embeddings"], RopeScaling.parameters_of(kind)
-    if kind == "dynamic":
-        scaling["original_max_seq_len"] = longest
-    elif "original_max_seq_len" in reads:
-        scaling["original_max_seq_len"] = config.get(_ORIGINAL) or scaling.get("original_max_seq_len") or longest
-    if kind in ("yarn", "longrope"):
-        scaling.setdefault("factor", longest / scaling["original_max_seq_len"])
-    if "factor" in reads and "factor" not in scaling:
-        raise WeightsError(f"{file} has rotary scaling {kind!r} without a factor; fetch the file again")
-    # max_position_embeddings is the original length there, and the scaling is made for factor times as much
-    longer = {"max_seq_len": int(longest * float(scaling["factor"]))} if kind == "dynamic" else {}
-    return {"rope_scaling": {"type": kind, **{key: value for key, value in scaling.items() if key in reads}}, **longer}
-
-
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
@@ -263,26 +189,6 @@ def write_config(config: Any, architectures: Sequence[Architecture]) -> dict[str
 
 
 _SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
-
-
-def write_rope(config: Any, *, plain_windows: bool = False) -> dict[str, Any]:
-    """Return the keys that ``read_rope`` reads, for both releases."""
-    scaling = config.rope_scaling.active_parameters()
-    ours = scaling.pop("type")
-    kind = next(theirs for theirs, name in ROPE_TYPES.items() if name == ours)
-    # dynamic has no name for the original length but max_position_embeddings
-    longest = {"max_position_embeddings": scaling.pop("original_max_seq_len")} if kind == "dynamic" else {}
-    theirs = {name: key for key, name in _ROPE_KEYS.items()}
-    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in scaling.items()}
-    rope = {"rope_type": kind, **{theirs[name]: value for name, value in lists.items()}}
-    theta = {"rope_theta": config.rope_theta}
-    by_kind = {"full_attention": {**theta, **rope}, "sliding_attention": {**theta, "rope_type": "default"}}
-    return {
-        **longest,
-        **theta,
-        "rope_scaling": None if kind == "default" else rope,
-        "rope_parameters": by_kind if plain_windows else {**theta, **rope},
-    }
 
 
 # ------------------------------------------------------------------------------------------------------------- windows

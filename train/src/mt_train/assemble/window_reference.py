@@ -24,8 +24,9 @@ from mt_train.assemble.expert_forms import fit_experts
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reference import measure_batch, measures
 from mt_train.checkpoint.tensors import open_overlay
-from mt_train.engine.engine import Engine, StepResult
+from mt_train.engine.engine import Engine
 from mt_train.engine.meta import on_meta
+from mt_train.engine.step_result import StepResult
 from mt_train.loop import Stepper
 
 OTHERWISE = "take a dataset of files, or an objective or a loss without a reference (simpo, cpo, orpo)"

@@ -9,18 +9,16 @@ rows differently into micro-batches or ranks therefore gives the same gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mt_core.adapters.base import Adapter
-from mt_core.model_protocols import HasTerms
 from mt_core.nn import Batch, KVCache
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
@@ -36,38 +34,8 @@ from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
 from mt_train.engine.stages import UNUSED
 from mt_train.engine.step import Reader, Trained, weighted_loss
+from mt_train.engine.step_result import StepResult, StepSize, mean_figures, measure_size
 from mt_train.engine.transform import PreconditionedGradients, transformed_parameters
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepResult:
-    """Result of one optimizer step.
-
-    ``applied`` is false when nothing was updated; ``stop`` says that some rank wants to stop.
-    """
-
-    loss: float
-    grad_norm: float
-    tokens: int
-    applied: bool
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    stop: bool = False
-
-    @property
-    def finite(self) -> bool:
-        """Return whether loss and norm are numbers."""
-        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
-
-
-class StepSize(NamedTuple):
-    """Size of a whole optimizer step: ``weight`` (N) divides its loss, and ``tokens`` are those that have a label.
-
-    ``terms`` divide further terms of the loss, by name.
-    """
-
-    weight: float
-    tokens: int
-    terms: Mapping[str, float] = {}
 
 
 class Engine:
@@ -86,9 +54,9 @@ class Engine:
         experts: ExpertRanks | None = None,
     ) -> None:
         self.plan = plan
-        self.experts = experts
         self.process = process
         self.module = module
+        self.experts = experts
         self.block_figures = BlockFigures(module.model.sums)
         self.adapter = adapter or Adapter()
         transform = None if isinstance(optimizer, torch.optim.Optimizer) else optimizer
@@ -98,10 +66,8 @@ class Engine:
         self.groups = group_sizes(used)  # before expert ranks divide them, and ZeRO puts flat pieces into them
         if experts is not None:
             experts.prepare(module, optimizer)
-        chosen, names = (
-            transformed_parameters(optimizer.param_groups),
-            {id(each): name for name, each in self.named_parameters()},
-        )
+        chosen = transformed_parameters(optimizer.param_groups)
+        names = {id(each): name for name, each in self.named_parameters()}
         self.members = [
             [names[id(each)] for each in group["params"] if id(each) in names] for group in optimizer.param_groups
         ]
@@ -195,18 +161,8 @@ class Engine:
         return [mean_of(ranks, each) for each in (size.weight, *size.terms.values())]
 
     def _size(self, window: Sequence[Batch], *, counted: bool = True) -> StepSize:
-        """Add up the size over all micro-batches and ranks where they are ``counted``. Where an objective has no labels, only its
-        counts can be reported."""
-        objective = self.objective
-        terms = [objective.count_terms(batch) if isinstance(objective, HasTerms) else {} for batch in window]
-        weight = float(sum(objective.count(batch) for batch in window))
-        tokens = float(sum(batch.trained_tokens for batch in window))
-        values = [weight, tokens, *(float(sum(each[name] for each in terms)) for name in terms[0])]
-        if self.process.world > 1:
-            here = torch.tensor(values, dtype=torch.float64, device=self.process.device) * counted
-            values = all_reduce(here).tolist()
-        weight, tokens, *others = values
-        return StepSize(weight, round(tokens or weight), dict(zip(terms[0], others, strict=True)))
+        """Add up the size of a step over all micro-batches, and over the ranks that are ``counted``. Collective."""
+        return measure_size(self.objective, window, self.process, counted=counted)
 
     def _update(self, sums: Tensor, size: StepSize) -> StepResult:
         if self.plan.zero_stage == 0:
@@ -215,8 +171,12 @@ class Engine:
             self.directions.clip_and_take()
         self._engine.step()
         norm = self._norm()
-        applied = bool(self._engine.was_step_applied())
         values = torch.cat([sums, torch.as_tensor(norm, dtype=torch.float32, device=sums.device).reshape(1)]).tolist()
+        return self._result_of_zero(values, size)
+
+    def _result_of_zero(self, values: list[float], size: StepSize) -> StepResult:
+        """Return the result of a step in which DeepSpeed decides whether there is an update."""
+        applied = bool(self._engine.was_step_applied())
         if not applied and math.isfinite(values[-1]):
             values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
         return self._result(values, size, applied=applied)
@@ -228,9 +188,10 @@ class Engine:
     def _update_whole(self, sums: Tensor, size: StepSize) -> StepResult:
         """Stage 0 has neither norm nor finite check of its own: both come here, before the update."""
         gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
         if self.experts is not None:
             norm = self.experts.whole_norm(self.module.parameters())
+        else:
+            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).float()
         values = torch.cat([sums, norm.reshape(1)]).tolist()
         if not (math.isfinite(values[0]) and math.isfinite(values[-1])):
             self._engine.zero_grad()
@@ -246,7 +207,8 @@ class Engine:
 
     def _result(self, values: list[float], size: StepSize, *, applied: bool) -> StepResult:
         """``values``: loss sum, token count, the pairs of terms, metrics and blocks' figures, the wishes to stop, and the norm."""
-        further, figures = self._figures(values[2:-2], self.block_figures.names or ())
+        terms, metrics = self._reported()
+        further, figures = mean_figures(values[2:-2], terms, (*metrics, *(self.block_figures.names or ())))
         return StepResult(
             loss=mean_of(values[0], size.weight) + further,
             grad_norm=values[-1],
@@ -255,13 +217,6 @@ class Engine:
             metrics=figures,
             stop=values[-2] > 0,
         )
-
-    def _figures(self, pairs: Sequence[float], of_blocks: Sequence[str] = ()) -> tuple[float, dict[str, float]]:
-        """Return what further terms add to the loss, and the means of all pairs by name, these terms included."""
-        terms, metrics = self._reported()
-        names = (*terms, *metrics, *of_blocks)
-        means = {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate(names)}
-        return sum(means[name] for name in terms), means
 
     def _reported(self) -> tuple[Sequence[str], Sequence[str]]:
         """Names of further terms and of metrics."""
@@ -311,7 +266,7 @@ class Engine:
             self._engine(batch.to(self.process.device), *cache)
 
     def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
-        further, figures = self._figures(values[2:])
+        further, figures = mean_figures(values[2:], *self._reported())
         named = {f"eval_{name}": value for name, value in figures.items()}
         return {"eval_loss": mean_of(values[0], values[1]) + further, **named}
 

@@ -16,9 +16,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mt_core.nn import Batch
-from mt_train.engine.engine import Engine, StepResult, StepSize
+from mt_train.engine.engine import Engine
 from mt_train.engine.processes import all_reduce
 from mt_train.engine.step import weighted_loss
+from mt_train.engine.step_result import StepResult, StepSize
 
 
 class FusedEngine(Engine):
@@ -74,13 +75,13 @@ class FusedEngine(Engine):
         parameter.grad = None
 
     def _update_one(self, parameter: nn.Parameter, factor: float) -> None:
-        assert parameter.grad is not None, "see _arrived"
+        assert parameter.grad is not None, "see _take_gradient"
         parameter.grad.mul_(factor)
         optimizer: Any = self.inner_optimizer
         optimizer.step_of(parameter, self._group_of[id(parameter)])
 
 
 def _squared_norm(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None, "see FusedEngine._arrived"
+    assert parameter.grad is not None, "see FusedEngine._take_gradient"
     norm: Tensor = torch.linalg.vector_norm(parameter.grad, dtype=torch.float64)
     return norm.square()

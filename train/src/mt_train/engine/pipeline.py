@@ -8,7 +8,6 @@ gas · W/N: as in ``Engine``, splitting the same rows differently gives the same
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from types import ModuleType
@@ -23,12 +22,13 @@ from mt_core.model_protocols import Objective
 from mt_core.nn import Batch, KVCache
 from mt_core.protocols import GradientTransform
 from mt_train.engine.build import DTYPES
-from mt_train.engine.engine import Engine, StepResult, StepSize
+from mt_train.engine.engine import Engine
 from mt_train.engine.norms import never_empty, pipeline_norm
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, share_text
 from mt_train.engine.stages import UNUSED, Stage
 from mt_train.engine.step import LossHead
+from mt_train.engine.step_result import StepResult, StepSize
 
 if TYPE_CHECKING:
     from mt_train.engine.stage_module import StageModule
@@ -123,10 +123,7 @@ class PipelineEngine(Engine):
         sums = self._sums(torch.tensor([float(stop())], device=self.process.device), blocks=True)
         norm = torch.as_tensor(self._norm(), dtype=torch.float64, device=sums.device)
         values = torch.cat([sums, norm.reshape(1)]).tolist()
-        applied = bool(self._engine.was_step_applied())
-        if not applied and math.isfinite(values[-1]):
-            values[-1] = math.nan  # DeepSpeed reports an overflow as a norm of -1 or 0
-        return self._result(values, size, applied=applied)
+        return self._result_of_zero(values, size)
 
     def _size(self, window: Sequence[Batch], *, counted: bool = True) -> StepSize:
         """The ranks of one stage have all rows between them."""

@@ -5,14 +5,12 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from mt_core.components import ModelFamily, ObjectiveComponent, WeightsFormat
-from mt_core.config.base import NOTHING
+from mt_core.components import ModelFamily, WeightsFormat
 from mt_core.config.faults import HINTED
 from mt_core.errors import ComponentError, ConfigError, did_you_mean, show_value
 from mt_core.kinds import CORE_KINDS, Kind
@@ -22,12 +20,12 @@ from mt_train.config.names import expand
 from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS, RunConfig, SlotRef
 from mt_train.config.secrets import secret_keys
-from mt_train.config.sections import LEVEL_VARIABLE, Level
 from mt_train.kinds import KEYS
 from mt_train.plugins.adapter_slot import fill_adapter, find_merged, take_saved_options
 from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.cross_checks import check_together, chosen_components
 from mt_train.plugins.draft import Draft, Origins
+from mt_train.plugins.list_slots import fill_lists
 from mt_train.plugins.model_slot import (
     fill_model,
     fit_vocabulary,
@@ -37,6 +35,7 @@ from mt_train.plugins.model_slot import (
 )
 from mt_train.plugins.parts import parts_of, uses_of
 from mt_train.plugins.saved_adapter import SavedAdapter
+from mt_train.plugins.sections import fill_sections
 
 __all__ = ["Origins", "Resolved", "resolve"]
 
@@ -71,7 +70,7 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     check_plain(raw)
     draft = Draft(merge({}, expand(raw), host.kinds), host, dict(origins or {}))
     _refuse_secrets(draft)
-    _unknown_keys(draft)
+    _refuse_unknown_keys(draft)
     locate_weights(draft)
     name_family(draft)
     take_saved_options(draft)
@@ -82,11 +81,9 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     find_merged(draft)
     _fill_slots(draft)
     fit_vocabulary(draft)
-    for kind in host.kinds.values():
-        if kind.slot == "many":
-            _fill_list(draft, kind.key, kind.name)
+    fill_lists(draft)
     _find_parts(draft)
-    _fill_sections(draft)
+    fill_sections(draft)
     if not draft.faults:
         check_together(draft)
     if draft.faults:
@@ -108,19 +105,19 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
 
 
 def _further_keys(host: PluginHost) -> list[str]:
-    """Keys of the kinds that plugins bring."""
+    """Return the keys of the kinds that plugins bring."""
     return [kind.key for name, kind in host.kinds.items() if kind.key and name not in CORE_KINDS]
 
 
 def _refuse_secrets(draft: Draft) -> None:
-    """A config is saved and shown, so nothing secret may be in it."""
+    """Report every key that looks like a secret: a config is saved and shown. Raises ``ConfigError`` at once."""
     for key in secret_keys(draft.raw):
         draft.fault(key, "looks like a secret, and configs are saved.", "Put it into the environment, e.g. HF_TOKEN.")
     if draft.faults:  # before anything is looked up, fetched or repeated in a message
         raise ConfigError(draft.faults)
 
 
-def _unknown_keys(draft: Draft) -> None:
+def _refuse_unknown_keys(draft: Draft) -> None:
     kinds = draft.host.kinds
     known = [*kinds.slots, *SECTIONS, *kinds.lists]
     for number, key in enumerate([key for key in draft.raw if key not in known]):
@@ -180,7 +177,7 @@ def _refuse_unnamed(draft: Draft, kind: Kind) -> None:
 
 
 def _apply_run_defaults(draft: Draft) -> None:
-    """Values that a component knows better than the core; whatever the user wrote wins."""
+    """Apply values that a component knows better than the core; whatever the user wrote wins."""
     suggestions: list[tuple[str, Mapping[str, Any]]] = []
     for offer in draft.offers.values():
         suggestions.append((offer.component.name, offer.component.run_defaults))
@@ -202,14 +199,14 @@ def _apply_run_defaults(draft: Draft) -> None:
             draft.origins[dotted] = source
 
 
-_FILLED = ("model", "adapter")
-"""Kinds whose slots have keys of the trainer's own, and are filled by themselves."""
+_FILLED_ELSEWHERE = ("model", "adapter")
+"""Kinds whose slots have keys of the trainer's own: see ``model_slot`` and ``adapter_slot``."""
 
 
 def _fill_slots(draft: Draft) -> None:
     for kind in draft.host.kinds.values():
         slot, offer = kind.key, draft.offers.get(kind.name)
-        if kind.slot != "one" or kind.name in _FILLED or offer is None:
+        if kind.slot != "one" or kind.name in _FILLED_ELSEWHERE or offer is None:
             continue
         given = {key: value for key, value in draft.raw.get(slot, {}).items() if key != "name"}
         options = draft.validate(offer.component.config, given, slot)
@@ -249,103 +246,3 @@ def _refuse_unused(draft: Draft, key: str) -> None:
     ]
     fix = f"Choose one that does: {', '.join(takers)}." if takers else "Nothing that is installed does; leave it out."
     draft.fault(key, "is named, and no component of this run takes it.", fix)
-
-
-def _fill_list(draft: Draft, key: str, kind: str) -> None:
-    """``[name, …]``, ``[{name: …, option: …}]`` or ``{name: {option: …}}``."""
-    chosen = []
-    for entry in _entries(draft, key):
-        try:
-            name = str(entry.pop("name"))
-            offer = draft.host.get(kind, name)
-        except ComponentError as error:
-            draft.fault(key, str(error))
-            continue
-        name = offer.qualified_name if "/" in name else offer.component.name  # DISTRIBUTION/NAME stays unambiguous
-        if f"{kind}:{name}" in draft.offers:
-            draft.fault(key, f"{name} is named twice.", "Name it once.")
-            continue
-        options = draft.validate(offer.component.config, entry, f"{key}.{offer.component.name}")
-        if options is not None:
-            chosen.append(SlotRef(name=name, options=options))
-            draft.offers[f"{kind}:{name}"] = offer
-    draft.values[key] = tuple(chosen)
-
-
-def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
-    """Name and options of each component that a list has; whatever has no such shape is a fault."""
-    given = draft.raw.get(key)
-    if given in NOTHING:
-        return
-    if isinstance(given, dict):
-        for name, options in given.items():
-            if isinstance(options, dict):
-                yield {**options, "name": name}
-            else:
-                draft.fault(
-                    f"{key}.{name}",
-                    f"must be a mapping of its options, got {show_value(options)}.",
-                    _SEVERAL.format(key),
-                )
-        return
-    for item in given if isinstance(given, list | tuple) else [given]:
-        if isinstance(item, str):
-            yield {"name": item}
-        elif isinstance(item, dict) and isinstance(item.get("name"), str):
-            yield dict(item)
-        else:
-            draft.fault(key, f"must be names, or mappings with a name, got {show_value(item)}.", _SEVERAL.format(key))
-
-
-_SEVERAL = "Write {0}: [NAME, NAME], or {0}: {{NAME: {{OPTION: VALUE}}}}."
-
-
-def _default_batching(draft: Draft, objective: ObjectiveComponent) -> str:
-    """The objective's, or padding for a model that takes one document a row: no command has to say so, those without rows least."""
-    model, family = draft.values.get("model"), draft.offers.get("model")
-    if model is None or family is None or family.component.limits is None:
-        return objective.batching
-    return "padding" if "packing" in family.component.limits(model.options) else objective.batching
-
-
-def _fill_sections(draft: Draft) -> None:
-    objective = draft.offers.get("objective")
-    for section, config in SECTIONS.items():
-        given = {key: None if value in NOTHING else value for key, value in draft.raw.get(section, {}).items()}
-        if section == "data" and objective is not None and isinstance(objective.component, ObjectiveComponent):
-            default = SECTIONS["train"].model_fields["sequence_len"].default
-            length = draft.raw.get("train", {}).get("sequence_len", default)
-            own = {
-                "batching": _default_batching(draft, objective.component),
-                "truncation": objective.component.truncation,
-                "max_len": length if isinstance(length, int) and length > 1 else default,  # else a fault of its own
-            }
-            for key, value in own.items():
-                if given.get(key) is None:
-                    given[key] = value
-                    is_own = value == getattr(objective.component, key, value)
-                    origin = (
-                        f"objective {objective.component.name}" if is_own else f"model {draft.raw['model']['name']}"
-                    )
-                    draft.origins[f"data.{key}"] = origin
-        if section == "log" and "console_level" not in given:
-            given |= _level_of_the_environment(draft)
-        if section == "train" and given.get("steps") is None and given.get("epochs") is None:
-            given["epochs"] = 1.0
-        options = draft.validate(config, given, section)
-        if options is not None:
-            draft.values[section] = options
-
-
-def _level_of_the_environment(draft: Draft) -> dict[str, str]:
-    """``log.console_level`` where only the environment has one."""
-    level = os.environ.get(LEVEL_VARIABLE)
-    if not level:
-        return {}
-    levels = get_args(Level)
-    if level not in levels:
-        problem = f"is {level!r}, from the environment variable {LEVEL_VARIABLE}."
-        draft.fault("log.console_level", problem, f"Set that to one of {', '.join(levels)}, or unset it.")
-        return {}
-    draft.origins["log.console_level"] = LEVEL_VARIABLE
-    return {"console_level": level}

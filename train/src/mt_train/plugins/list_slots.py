@@ -1,0 +1,70 @@
+"""The slots that take several components, such as callbacks: each is chosen by name, with options of its own.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mt_core.config.base import NOTHING
+from mt_core.errors import ComponentError, show_value
+from mt_train.config.run import SlotRef
+from mt_train.plugins.draft import Draft
+
+
+def fill_lists(draft: Draft) -> None:
+    """Fill the slot of every kind of which a run may have several components."""
+    for kind in draft.host.kinds.values():
+        if kind.slot == "many":
+            _fill_list(draft, kind.key, kind.name)
+
+
+def _fill_list(draft: Draft, key: str, kind: str) -> None:
+    """``[name, …]``, ``[{name: …, option: …}]`` or ``{name: {option: …}}``."""
+    chosen = []
+    for entry in _entries(draft, key):
+        try:
+            name = str(entry.pop("name"))
+            offer = draft.host.get(kind, name)
+        except ComponentError as error:
+            draft.fault(key, str(error))
+            continue
+        name = offer.qualified_name if "/" in name else offer.component.name  # DISTRIBUTION/NAME stays unambiguous
+        if f"{kind}:{name}" in draft.offers:
+            draft.fault(key, f"{name} is named twice.", "Name it once.")
+            continue
+        options = draft.validate(offer.component.config, entry, f"{key}.{offer.component.name}")
+        if options is not None:
+            chosen.append(SlotRef(name=name, options=options))
+            draft.offers[f"{kind}:{name}"] = offer
+    draft.values[key] = tuple(chosen)
+
+
+def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
+    """Name and options of each component that a list has; whatever has no such shape is a fault."""
+    given = draft.raw.get(key)
+    if given in NOTHING:
+        return
+    if isinstance(given, dict):
+        for name, options in given.items():
+            if isinstance(options, dict):
+                yield {**options, "name": name}
+            else:
+                draft.fault(
+                    f"{key}.{name}",
+                    f"must be a mapping of its options, got {show_value(options)}.",
+                    _SEVERAL.format(key),
+                )
+        return
+    for item in given if isinstance(given, list | tuple) else [given]:
+        if isinstance(item, str):
+            yield {"name": item}
+        elif isinstance(item, dict) and isinstance(item.get("name"), str):
+            yield dict(item)
+        else:
+            draft.fault(key, f"must be names, or mappings with a name, got {show_value(item)}.", _SEVERAL.format(key))
+
+
+_SEVERAL = "Write {0}: [NAME, NAME], or {0}: {{NAME: {{OPTION: VALUE}}}}."
