@@ -140,7 +140,7 @@ class BaseGreedy(BaseCases):
         prompt = torch.randint(0, 61, (length,), generator=torch.Generator().manual_seed(length)).tolist()
         expected = generate_by_transformers(theirs, prompt, self.new_tokens)
         assert generate_greedily(ours.eval(), [prompt], self.new_tokens) == [expected]
-        assert len(set(expected)) > 5, "a model that repeats itself shows nothing"
+        assert len(set(expected)) > 3, "a model that repeats itself shows nothing"
 
 
 class BaseBatchedGreedy(BaseGreedy):
