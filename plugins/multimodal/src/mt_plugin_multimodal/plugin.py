@@ -6,7 +6,7 @@ from mt_core import hookimpl
 from mt_core.media import EncoderComponent, ProjectorComponent
 
 from .encoders import vit
-from .projectors import mlp
+from .projectors import average, merger, mlp, pixel_shuffle
 
 
 @hookimpl
@@ -16,4 +16,4 @@ def mt_encoders() -> list[EncoderComponent]:
 
 @hookimpl
 def mt_projectors() -> list[ProjectorComponent]:
-    return [*mlp.COMPONENTS]
+    return [*mlp.COMPONENTS, pixel_shuffle.COMPONENT, average.COMPONENT, merger.COMPONENT]
