@@ -5,15 +5,15 @@ from __future__ import annotations
 from mt_core import hookimpl
 from mt_core.media import EncoderComponent, ProjectorComponent
 
-from .encoders import vit
-from .projectors import mlp
+from .encoders import vit, whisper
+from .projectors import mlp, pooling, qformer, resampler
 
 
 @hookimpl
 def mt_encoders() -> list[EncoderComponent]:
-    return [*vit.COMPONENTS]
+    return [*vit.COMPONENTS, whisper.COMPONENT]
 
 
 @hookimpl
 def mt_projectors() -> list[ProjectorComponent]:
-    return [*mlp.COMPONENTS]
+    return [*mlp.COMPONENTS, pooling.COMPONENT, qformer.COMPONENT, resampler.COMPONENT]

@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 from mt_core import DataError
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-_OTHER = {2: "ADPCM", 6: "A-law", 7: "μ-law", 17: "IMA ADPCM", 49: "GSM", 85: "MP3", 255: "AAC"}
-"""Codes of what no samples can be read from without a decoder."""
+_NAMES = {
+    _PCM: "whole numbers",
+    _FLOAT: "floats",
+    2: "ADPCM",
+    6: "A-law",
+    7: "μ-law",
+    17: "IMA ADPCM",
+    49: "GSM",
+    85: "MP3",
+    255: "AAC",
+}
 _DEPTHS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}
 MOST_CHANNELS = 32
 MOST_PHASES = 1000
@@ -88,8 +97,8 @@ def _form(chunk: memoryview, place: str) -> tuple[int, int, int, int]:
         (code,) = struct.unpack_from("<H", chunk, 24)
     if bits not in _DEPTHS.get(code, ()):
         raise DataError(
-            f"{place} has samples of {bits} bits as {_OTHER.get(code, {_PCM: 'whole numbers', _FLOAT: 'floats'}.get(code, f'code {code}'))};"
-            " read are whole numbers of 8, 16, 24 and 32 bits and floats of 32 and 64: convert it to one of these"
+            f"{place} has samples of {bits} bits as {_NAMES.get(code, f'code {code}')}; read are whole numbers of 8, 16, 24 and 32 bits"
+            " and floats of 32 and 64: convert it to one of these"
         )
     if not 1 <= channels <= MOST_CHANNELS or not rate or block != channels * bits // 8:
         raise DataError(
@@ -116,10 +125,11 @@ def mono(wave: Wave, place: str) -> NDArray[np.float32]:
         samples_S = _whole_numbers(wave) / 2.0 ** (wave.bits - 1)
     if not np.isfinite(samples_S).all():
         raise DataError(f"{place} has samples that are no numbers (NaN or infinite); write it anew")
-    return samples_S.reshape(-1, wave.channels).mean(1).astype(np.float32)
+    mean_S: NDArray[np.float64] = samples_S.reshape(-1, wave.channels).mean(1)
+    return mean_S.astype(np.float32)
 
 
-def _whole_numbers(wave: Wave) -> NDArray[np.generic]:
+def _whole_numbers(wave: Wave) -> NDArray[np.signedinteger]:
     if wave.bits == 8:  # the only depth without a sign
         return np.frombuffer(wave.data, np.uint8).astype(np.int16) - 128
     if wave.bits == 24:

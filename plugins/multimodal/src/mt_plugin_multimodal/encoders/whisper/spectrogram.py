@@ -26,7 +26,7 @@ def log_mel(samples_S: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
     frames_FS = np.lib.stride_tricks.sliding_window_view(padded_S, _WINDOW)[::HOP][:-1]
     window_S = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / _WINDOW)  # Hann, periodic
     power_FB = np.abs(np.fft.rfft(frames_FS * window_S)) ** 2
-    log_MF = np.log10(np.maximum(mel_filters(n_mels) @ power_FB.T, 1e-10))
+    log_MF: NDArray[np.float64] = np.log10(np.maximum(mel_filters(n_mels) @ power_FB.T, 1e-10))
     log_MF = np.maximum(log_MF, log_MF.max() - _RANGE)
     return ((log_MF + 4.0) / 4.0).astype(np.float32)
 
