@@ -15,7 +15,7 @@ from mt_plugin_bio.sequences import SequenceProcessor
 
 def processor(**options: Any) -> SequenceProcessor:
     config = HyenaDNAConfig(**options)
-    return SequenceProcessor("dna", config.vocabulary, config)
+    return SequenceProcessor("dna", config.build_vocabulary(), config)
 
 
 def part(content: bytes) -> MediaPart:

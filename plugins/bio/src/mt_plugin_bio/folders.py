@@ -55,3 +55,8 @@ def renamed_tensors(path: Path, rename: Callable[[str], str | None]) -> Loaders:
     read_folder(path)
     loaders = open_folder(path)
     return {new: load for name, load in loaders.items() if (new := rename(name)) is not None}
+
+
+def rename_norm(name: str) -> str:
+    """Return today's name of a norm's parameter: old files, and those that transformers 5 writes, have ``gamma`` and ``beta``."""
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -20,9 +20,12 @@ Kind = Literal["dna", "protein"]
 
 
 class Vocabulary(Protocol):
-    """Letters to ids, with those that frame a sequence. ``letters`` are those that it knows, the first of them any sequence's least."""
+    """Letters to ids, with those that frame a sequence."""
 
-    letters: bytes
+    @property
+    def letters(self) -> bytes:
+        """Letters that it knows; the first alone is the shortest sequence."""
+        ...
 
     def encode(self, letters: bytes) -> NDArray[np.int64]:
         """Return the ids of upper-case letters, all of them known."""

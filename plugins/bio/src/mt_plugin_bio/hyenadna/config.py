@@ -9,11 +9,12 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from mt_plugin_bio.sequences import SequenceConfig, built_blocks, shape_of
-from mt_plugin_bio.vocabularies import CharacterVocabulary
+from mt_plugin_bio.vocabularies import CharacterVocabulary, numbered
 
-CLS, SEP = 0, 1
+IDS: Mapping[str, int] = numbered("[CLS]", "[SEP]", "[BOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]", *"ACGTN")
+CLS, SEP = IDS["[CLS]"], IDS["[SEP]"]
 VOCABULARY_ROWS = 16
-"""[CLS] [SEP] [BOS] [MASK] [PAD] [RESERVED] [UNK] A C G T N, padded to a multiple of 8."""
+"""Ids, padded to a multiple of 8."""
 FRAMES: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "sep": ((), (SEP,)),
     "cls-sep": ((CLS,), (SEP,)),
@@ -71,11 +72,10 @@ class HyenaDNAConfig(SequenceConfig):
         """Letters that fit between the ids that frame them."""
         return self.shape.l_max - sum(map(len, FRAMES[self.frame]))
 
-    @property
-    def vocabulary(self) -> CharacterVocabulary:
-        """Letters and their ids."""
+    def build_vocabulary(self) -> CharacterVocabulary:
+        """Return what makes ids of letters."""
         before, behind = FRAMES[self.frame]
-        return CharacterVocabulary(b"ACGTN", range(7, 12), before, behind)
+        return CharacterVocabulary({letter: IDS[letter] for letter in "ACGTN"}, before, behind)
 
     @model_validator(mode="after")
     def _layer_exists(self) -> Self:
