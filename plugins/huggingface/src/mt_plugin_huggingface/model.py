@@ -15,9 +15,11 @@ from typing import Any, Self, cast
 
 import torch
 from torch import Generator, Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from mt_core import whole_shape
-from mt_core.nn import BlockContext, Layer, TrainModel
+from mt_core.nn import BlockContext, Layer, StoredLinear, TrainModel
+from mt_core.nn.adapted import AdaptedLinear
 
 from .attention import Rule, use_context
 from .build import build_language_model, built_values, mask_rules, true_buffers
@@ -33,7 +35,7 @@ from .experts import (
 )
 from .frame import Call, Frame, mix_in
 from .fused import use_fused
-from .linear import use_transposed_linear
+from .linear import TransposedLinear, use_transposed_linear
 from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -80,15 +82,16 @@ class HuggingFaceModel(TrainModel):
         return [Layer(path, self.get_submodule(path)) for path in paths]
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
-        """Draw a parameter by transformers' rule, from ``generator`` alone."""
+        """Draw a parameter by transformers' rules, from ``generator`` alone."""
         outside: Outside = self.__dict__["_outside"]
-        module = self._module_to_draw(name, tensor)
+        modules = self._modules_to_draw(name, tensor)
         seed = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             tensor.fill_(torch.nan)
             initialise: Any = outside.model._init_weights
-            initialise(module)
+            for module in modules:
+                initialise(module)
             if tensor.isnan().any():
                 tensor.copy_(outside.built_values()[name])
 
@@ -96,17 +99,22 @@ class HuggingFaceModel(TrainModel):
         """See ``TrainModel``; of experts those that a token chooses count."""
         return super().flops_per_token(length) - 6.0 * idle_weights(self.__dict__["_outside"].model)
 
-    def _module_to_draw(self, name: str, tensor: Tensor) -> nn.Module:
-        """A copy of the module that has this parameter, with all others on the meta device."""
+    def _modules_to_draw(self, name: str, tensor: Tensor) -> list[nn.Module]:
+        """Copies of the module that has this parameter and, in a block, of the one around it, which may have a rule for what is within
+        (GPT-2's projections back, Mamba's biases of time), in transformers' order; all other parameters are on the meta device."""
         for place, experts in self.named_modules():
             prefix, own = f"{place}.", name.removeprefix(f"{place}.")
             if isinstance(experts, TheirExperts | TheirListedExperts) and name.startswith(prefix) and "." in own:
-                return module_to_draw(experts, own, tensor)
+                return [module_to_draw(experts, own, tensor)]
         path, _, own = name.rpartition(".")
-        module = copy.copy(self.get_submodule(path))
-        others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
-        module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
-        return module
+        module = _without_values(self.get_submodule(path))
+        module._parameters[own] = nn.Parameter(tensor, requires_grad=False)
+        around, _, last = path.rpartition(".")
+        if not around.startswith(f"{self.config.kind.blocks}."):
+            return [module]
+        parent = _without_values(self.get_submodule(around))
+        parent._modules[last] = module
+        return [module, parent]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.__dict__["_outside"].forget_buffers()  # a cast has rounded them
@@ -206,6 +214,22 @@ class _Head:
     def forward(self, hidden_ND: Tensor) -> Tensor:
         logits: Tensor = self.__dict__["_outside"].frame(hidden_ND.device).logits(hidden_ND)
         return logits
+
+
+def _without_values(module: nn.Module) -> nn.Module:
+    """A copy of a module and of those in it, with their parameters on the meta device. What an adapter or a quantizer has put in the
+    place of a linear layer is that layer here: no rule of transformers knows another."""
+    if isinstance(module, AdaptedLinear | StoredLinear) and not isinstance(module, TransposedLinear):
+        with torch.device("meta"):
+            if module.is_transposed:
+                return Conv1D(module.out_features, module.in_features)
+            return nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
+    out = copy.copy(module)
+    parameters = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
+    out.__dict__["_parameters"] = parameters
+    children = {key: each if each is None else _without_values(each) for key, each in module._modules.items()}
+    out.__dict__["_modules"] = children
+    return out
 
 
 def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
