@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mt_core.data.shapes import rename_columns
 from mt_core.errors import ComponentError, DataError
@@ -24,6 +24,9 @@ from mt_train.data.row_statistics import NO_TRAINED_TOKEN, RowStatistics
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.special_texts import special_token_finder
 
+if TYPE_CHECKING:
+    from mt_core.nn import Batch
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rules(Lengths):
@@ -36,6 +39,8 @@ class Rules(Lengths):
     """Special tokens that are read as text where a row spells them."""
     media: MediaRules | None = None
     """Rules for parts that are no text; a run without encoders has none."""
+    reader: Callable[[Batch], Batch] | None = None
+    """Reads the media of batches; there in a run with encoders alone."""
 
     def prepare(self, row: Row) -> tuple[Row, int]:
         """Return a row as an objective gets it, and how many parts of it are no text. Raises ``DataError``."""
@@ -45,7 +50,7 @@ class Rules(Lengths):
 
 def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:
     """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
-    samples, spells = EncodedSamples(), special_token_finder(rules.special_texts)
+    samples, spells = EncodedSamples(reader=rules.reader), special_token_finder(rules.special_texts)
     learns = not isinstance(objective, CollectsAnswers)
     parts: deque[int] = deque()
     """Media of each row that was read, and whose outcome did not come yet."""
