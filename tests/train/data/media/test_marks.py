@@ -167,6 +167,16 @@ SPELLED: dict[str, tuple[dict[str, Any], list[tuple[str, str, list[str]]]]] = {
         {"prompt": "<image>?", "choices": ["<image>", "no"], "answer": 1, "images": ["a.png", "b.png"]},
         [("user", f"{M}?\nA. {M}\nB. no\nAnswer:", ["a.png", "b.png"]), ("assistant", " B", [])],
     ),
+    "choices that the prompt has already": (
+        {
+            "prompt": "<image>? A. <image>",
+            "choices": ["<image>", "no"],
+            "answer": 0,
+            "response": "r",
+            "images": ["a.png", "b.png"],
+        },
+        [("user", f"{M}? A. {M}", ["a.png", "b.png"]), ANSWERED],
+    ),
     "answers with scores": (
         {
             "prompt": "<image>",
@@ -269,6 +279,14 @@ def test_sides_that_show_different_images_part_at_these(rules: MediaRules) -> No
     }
     prompt, chosen, rejected = preference(mark_parts(row(**sides), rules)[0])
     assert (prompt, len(chosen), len(rejected)) == ([], 2, 2)
+
+
+def test_a_prompt_that_shows_another_image_is_not_repeated(rules: MediaRules) -> None:
+    sides = {
+        side: [user({"type": "image", "path": "b.png"}), {**ANSWER, "content": side}] for side in ("chosen", "rejected")
+    }
+    prompt, *_ = preference(mark_parts(row(prompt=[user({"type": "image", "path": "a.png"})], **sides), rules)[0])
+    assert [names(turn["media"]) for turn in prompt] == [["a.png"], ["b.png"]]
 
 
 def test_pairs_of_openai_have_their_parts(rules: MediaRules) -> None:
