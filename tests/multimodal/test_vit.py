@@ -227,6 +227,7 @@ def test_the_image_processor_of_a_folder_comes_with_its_sizes(tmp_path: Path) ->
         ({"layer": -4}, "give -3 to 2"),
         ({"heads": 3}, "heads=3 do not divide width=64"),
         ({"image": 3}, "hold no patch of 4"),
+        ({"edge": 15}, "black margin"),
         ({"std": [0.5, 0, 0.5]}, "divides by 0"),
         ({"background": "whitish"}, "unknown color specifier"),
         ({"size": "huge"}, "size"),
