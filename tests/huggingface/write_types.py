@@ -87,7 +87,7 @@ OWN_ATTENTION = "its attention is its own, which knows of no documents in a row"
 """Types to try, whose attention does not go through transformers' interface, and why their rows are padded and whole."""
 
 REFUSED = {
-    STATE: "rwkv xlstm",
+    "its layers hand a state on in a form of its own, which no cache here holds": "rwkv xlstm",
     OWN_ATTENTION: "bailing_hybrid cpmant deepseek_v4 doge inkling2_text inkling_text openai-gpt",
     "its attention is sparse, by an index over all pairs of tokens": "axk2 deepseek_v32 dots3_note dots3_note_text glm_moe_dsa hy_v4",
     "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
