@@ -16,8 +16,8 @@ from mt_core.weights import listed_experts
 from mt_plugin_huggingface.config import HuggingFaceConfig
 from mt_plugin_huggingface.model import HuggingFaceModel
 
-FORMS = ("beam", "gpt_oss", "mixtral", "minimax_m3_vl_text")
-"""A gate of its own; interleaved, transposed and with biases; other names; a clamped gate."""
+FORMS = ("beam", "gpt_oss", "mixtral", "minimax_m3_vl_text", "nemotron_h")
+"""A gate of its own; interleaved, transposed and with biases; other names; a clamped gate; none."""
 
 
 def built(kind: str, **changes: Any) -> HuggingFaceModel:
@@ -72,7 +72,7 @@ def test_a_listed_projection_begins_as_the_type_draws_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["afmoe", "gpt_oss", "hunyuan_v1_moe", "longcat_flash", "mixtral", "phimoe", "qwen2_moe"]
+    "kind", ["afmoe", "gpt_oss", "hunyuan_v1_moe", "longcat_flash", "mixtral", "nemotron_h", "phimoe", "qwen2_moe"]
 )
 def test_adapters_find_every_projection_but_those_of_routers(kind: str) -> None:
     """By names alone: experts are listed under an adapter."""
@@ -80,7 +80,7 @@ def test_adapters_find_every_projection_but_those_of_routers(kind: str) -> None:
         model = HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content(kind)))
     wanted = {name for layout in expert_layouts(model).values() for name in layout.projections}
     assert wanted <= set(model.default_targets)
-    assert not {"router", "gate", "classifier", "wg"} & set(model.default_targets)
+    assert not {"router", "gate", "classifier", "wg", "shared_expert_gate"} & set(model.default_targets)
 
 
 def test_the_balance_loss_is_that_of_transformers() -> None:
