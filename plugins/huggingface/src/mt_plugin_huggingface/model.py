@@ -28,6 +28,7 @@ from .experts import (
     TheirExperts,
     TheirListedExperts,
     idle_weights,
+    linear_routers,
     module_to_draw,
     projections_in,
     routers_of,
@@ -72,6 +73,7 @@ class HuggingFaceModel(TrainModel):
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
         self.default_targets = projections_in(self.get_submodule(kind.blocks), routers_of(model).values())
+        self.routers = linear_routers(model)
 
     def layers(self) -> Sequence[Layer]:
         """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions."""
@@ -220,10 +222,12 @@ def _without_values(module: nn.Module) -> nn.Module:
     """A copy of a module and of those in it, with their parameters on the meta device. What an adapter or a quantizer has put in the
     place of a linear layer is that layer here: no rule of transformers knows another."""
     if isinstance(module, AdaptedLinear | StoredLinear) and not isinstance(module, TransposedLinear):
+        sizes = module.in_features, module.out_features
         with torch.device("meta"):
-            if module.is_transposed:
-                return Conv1D(module.out_features, module.in_features)
-            return nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
+            plain: nn.Module = (
+                Conv1D(*reversed(sizes)) if module.is_transposed else nn.Linear(*sizes, bias=module.bias is not None)
+            )
+        return plain
     out = copy.copy(module)
     parameters = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
     out.__dict__["_parameters"] = parameters
