@@ -152,11 +152,8 @@ def entry(kind: str) -> dict[str, Any]:
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
     if has_other_experts(model):
-        reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
-        found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
-    if any(hasattr(each, "identity_expert") for each in model.modules()):
-        found["limits"]["zero3"] = (
-            "its experts call a module that not every rank calls, and ranks that gather parameters would wait for each other"
+        found.setdefault("limits", {})["expert"] = (
+            "its experts are of its own code, which expert ranks, adapters and quantizers leave whole"
         )
     return found
 
@@ -307,7 +304,7 @@ def scales_in_place(model: nn.Module, blocks: str) -> bool:
 
 
 def has_other_experts(model: nn.Module) -> bool:
-    """Return whether it has experts in one tensor that have no listed form."""
+    """Return whether it has experts in one tensor that are not mt_core's, so that ranks cannot divide them."""
     if not any(key in EXPERTS for key in model.config.to_dict()):
         return False
     modules = [each for each in model.modules() if not isinstance(each, nn.Conv1d) and not are_experts(each)]

@@ -25,6 +25,7 @@ from .experts import (
     TheirExperts,
     TheirListedExperts,
     idle_weights,
+    linear_routers,
     module_to_draw,
     projections_in,
     routers_of,
@@ -71,6 +72,7 @@ class HuggingFaceModel(TrainModel):
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
         self.default_targets = projections_in(self.get_submodule(kind.blocks), routers_of(model).values())
+        self.routers = linear_routers(model)
 
     def layers(self) -> Sequence[Layer]:
         """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions.
