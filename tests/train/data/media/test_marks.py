@@ -526,7 +526,7 @@ def test_rows_of_any_shape_are_marked_or_refused_with_their_place(rules: MediaRu
     try:
         marked, count = mark_parts(row(**fields), rules)
     except DataError as error:
-        assert str(error).startswith("rows.jsonl:1: ")
+        assert str(error).startswith("rows.jsonl:1: ")  # noqa: PT017
     else:
         assert (count > 0) == (M in repr(marked).encode("ascii", "backslashreplace").decode().replace("\\ufdd5", M))
         assert set(marked) <= {"id", "media", *fields}
