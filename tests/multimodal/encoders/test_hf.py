@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import io
 import json
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
-from transformers import CONFIG_MAPPING, MODEL_MAPPING, CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_MAPPING,
+    CLIPConfig,
+    CLIPModel,
+    SiglipConfig,
+    SiglipModel,
+    Wav2Vec2FeatureExtractor,
+)
 
 from mt_core import DataError, UsageError, WeightsError
 from mt_core.media import EncoderComponent, MediaItem, MediaPart
@@ -33,8 +43,17 @@ OWN: dict[str, dict[str, Any]] = {
     "beit": {"use_mean_pooling": False, "use_relative_position_bias": True},
     "electra": {"embedding_size": 8},
     "esm": {"position_embedding_type": "rotary", "token_dropout": True, "mask_token_id": 32},
+    "wav2vec2 stable": {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True},
     "modernbert": {"cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0, "eos_token_id": 2},
 }
+SOUNDS = {
+    "conv_dim": [8, 8, 8],
+    "conv_kernel": [10, 3, 2],
+    "conv_stride": [5, 2, 2],
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+}
+SAMPLES = (400, 47, 333)
 LETTERS = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
 FEATURES = (5, 1, 9)
 PROTEINS = [b"MKTAY", b"M", b"ACDEFGHIK"]
@@ -42,6 +61,11 @@ PROTEINS = [b"MKTAY", b"M", b"ACDEFGHIK"]
 
 def component(kind: str) -> EncoderComponent:
     return next(each for each in COMPONENTS if each.name == f"hf-{kind}")
+
+
+def kind_of(name: str) -> str:
+    """The model type; a name may have more, for another form of it."""
+    return name.partition(" ")[0]
 
 
 def write_tokenizer(path: Path) -> None:
@@ -61,8 +85,8 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple
     def make(name: str) -> tuple[Path, nn.Module]:
         if name not in made:
             path = tmp_path_factory.mktemp(name)
-            more = IMAGES if TYPES[name].kind == "image" else WORDS
-            config = CONFIG_MAPPING[name](**{**SIZES, **more, **OWN.get(name, {})})
+            more = {"image": IMAGES, "sequence": WORDS, "audio": SOUNDS}[TYPES[kind_of(name)].kind]
+            config = CONFIG_MAPPING[kind_of(name)](**{**SIZES, **more, **OWN.get(name, {})})
             torch.manual_seed(0)
             model = MODEL_MAPPING[type(config)](config).eval()
             for parameter in model.parameters():
@@ -70,7 +94,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple
             model.save_pretrained(path)
             if name == "esm":
                 (path / "vocab.txt").write_text("\n".join(LETTERS))
-            elif TYPES[name].kind == "sequence":
+            elif TYPES[kind_of(name)].kind == "sequence":
                 write_tokenizer(path)
             made[name] = path, model
         return made[name]
@@ -89,11 +113,31 @@ def read(kind: str, path: Path, **options: Any) -> tuple[Any, nn.Module]:
     return config, module
 
 
+def wav(samples: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(16_000)
+        out.writeframes((samples * 32_767).round().astype("<i2").tobytes())
+    return file.getvalue()
+
+
 def encode(module: nn.Module, config: Any, contents: list[bytes]) -> torch.Tensor:
     processor = component("sequence").processor(config)
     counts = [processor.measure(MediaPart("protein", content=each)).features for each in contents]
     ids = np.concatenate([processor.read(MediaItem("hf", content=each))["ids"] for each in contents])
     return module({"ids": torch.from_numpy(ids)}, counts)
+
+
+def sounds(processor: Any) -> tuple[dict[str, torch.Tensor], list[int], list[torch.Tensor]]:
+    """Inputs of three sounds, their features, and the samples of each."""
+    generator = np.random.default_rng(0)
+    contents = [wav(generator.normal(scale=0.1, size=each)) for each in SAMPLES]
+    counts = [processor.measure(MediaPart("audio", content=each)).features for each in contents]
+    arrays = [processor.read(MediaItem("hf", content=each)) for each in contents]
+    inputs = {name: torch.from_numpy(np.concatenate([each[name] for each in arrays])) for name in arrays[0]}
+    return inputs, counts, [torch.from_numpy(each["samples"]) for each in arrays]
 
 
 IMAGE_TYPES = [name for name, each in TYPES.items() if each.kind == "image"]
@@ -135,7 +179,60 @@ def test_features_of_sequences_are_those_of_each_one_alone_at_transformers(folde
         torch.testing.assert_close(whole, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", ["wav2vec2", "wav2vec2 stable", "hubert", "wavlm"])
+@pytest.mark.parametrize("layer", [None, -2])
+def test_features_of_sounds_are_those_of_each_one_alone_at_transformers(
+    folder_of, name: str, layer: int | None
+) -> None:
+    path, theirs = folder_of(name)
+    config, ours = read("audio", path, layer=layer)
+    inputs, counts, alone = sounds(component("audio").processor(config))
+    for found, samples in zip(ours(inputs, counts).split(counts), alone, strict=True):
+        expected = theirs(samples[None], output_hidden_states=True)
+        chosen = expected.last_hidden_state if layer is None else expected.hidden_states[-2]
+        torch.testing.assert_close(found, chosen[0], rtol=1e-5, atol=1e-5)
+    ours(inputs, counts).sum().backward()
+    assert [each for each, parameter in ours.named_parameters() if parameter.grad is None] == []
+    with without_memory():
+        assert all(parameter.is_meta for parameter in component("audio").build(config).parameters())
+
+
+def test_old_names_of_a_weight_norm_are_read(folder_of, tmp_path: Path) -> None:
+    path, _ = folder_of("wav2vec2")
+    renamed = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+    held = load_file(path / "model.safetensors")
+    for new, old in renamed.items():
+        held = {
+            f"wav2vec2.{name.replace(new, old)}".replace("wav2vec2.wav2vec2.", "wav2vec2."): each
+            for name, each in held.items()
+        }
+    assert any(name.endswith("weight_g") for name in held)
+    save_file(held, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((path / "config.json").read_bytes())
+    after = read("audio", tmp_path)[1].state_dict()
+    assert all(torch.equal(each, after[name]) for name, each in read("audio", path)[1].state_dict().items())
+
+
+def test_samples_are_normalized_as_transformers_does(folder_of) -> None:
+    processor = component("audio").processor(read("audio", folder_of("wav2vec2")[0])[0])
+    heard = (np.random.default_rng(0).normal(scale=0.1, size=400) * 32_767).round().astype(np.float32) / 32_768
+    expected = Wav2Vec2FeatureExtractor()(heard, sampling_rate=16_000, return_tensors="np")["input_values"][0]
+    found = processor.read(MediaItem("hf", content=wav(np.random.default_rng(0).normal(scale=0.1, size=400))))
+    np.testing.assert_allclose(found["samples"], expected, atol=1e-5)
+
+
+def test_sounds_too_short_or_too_long_are_refused(folder_of) -> None:
+    config, ours = read("audio", folder_of("hubert")[0], seconds=0.1)
+    processor = component("audio").processor(config)
+    for samples, said in ((2000, "0.12 seconds, more than seconds=0.1"), (20, r"1.2 ms, and a feature needs 1.9 ms")):
+        with pytest.raises(DataError, match=said):
+            processor.measure(MediaPart("audio", content=wav(np.zeros(samples))))
+    measured, arrays = processor.dummy()
+    silence = {name: torch.from_numpy(each) for name, each in arrays.items()}
+    assert len(ours(silence, [measured.features])) == 1
+
+
+@pytest.mark.parametrize("name", [*IMAGE_TYPES, *SEQUENCE_TYPES])
 def test_a_layer_below_the_last_is_the_one_of_transformers_and_those_above_are_not_built(folder_of, name: str) -> None:
     path, theirs = folder_of(name)
     kind = TYPES[name].kind
@@ -155,7 +252,7 @@ def test_a_layer_below_the_last_is_the_one_of_transformers_and_those_above_are_n
     assert {each for each, _ in ours.named_parameters()} < whole
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", [*IMAGE_TYPES, *SEQUENCE_TYPES])
 def test_every_parameter_has_a_gradient_and_none_has_memory_when_built_without(folder_of, name: str) -> None:
     path, _ = folder_of(name)
     kind = TYPES[name].kind

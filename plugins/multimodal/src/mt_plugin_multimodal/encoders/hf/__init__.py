@@ -1,4 +1,4 @@
-"""Encoders of transformers by their own code, chosen by the model type of their folder: ``hf-image`` and ``hf-sequence``.
+"""Encoders of transformers by their own code, chosen by the model type of their folder: ``hf-audio``, ``hf-image``, ``hf-sequence``.
 
 transformers is an extra (``mt-plugin-multimodal[hf]``), imported when such an encoder is built.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.media import EncoderComponent, Processor
 
-from .config import HfConfig, HfImageConfig, HfSequenceConfig
+from .config import HfAudioConfig, HfConfig, HfImageConfig, HfSequenceConfig
 from .weights import hf_format
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _build(config: HfConfig, **_: Any) -> nn.Module:
     return build_module(config)
 
 
-def _processor(config: HfImageConfig | HfSequenceConfig) -> Processor:
+def _processor(config: HfAudioConfig | HfImageConfig | HfSequenceConfig) -> Processor:
     return config.make_processor()
 
 
@@ -33,6 +33,17 @@ def _width(config: HfConfig) -> int:
 
 
 COMPONENTS = (
+    EncoderComponent(
+        name="hf-audio",
+        config=HfAudioConfig,
+        build=_build,
+        reads=frozenset({"audio"}),
+        width=_width,
+        processor=_processor,
+        formats=(hf_format("audio"),),
+        summary="encoders of raw sound of transformers by their own code: HuBERT, wav2vec 2.0, WavLM",
+        source=_SOURCE,
+    ),
     EncoderComponent(
         name="hf-image",
         config=HfImageConfig,

@@ -55,7 +55,9 @@ def build_theirs(config: HfConfig) -> PreTrainedModel:
         ) from error
     if config.layer is not None:
         _cut_layers(model, int(theirs.num_hidden_layers), config.built_layers)
-    for path in known.unused if config.layer is None else (*known.unused, known.norm):
+        if known.norm_key is None or getattr(theirs, known.norm_key):
+            _leave_out(model, known.norm)
+    for path in known.unused:
         _leave_out(model, path)
     return model
 

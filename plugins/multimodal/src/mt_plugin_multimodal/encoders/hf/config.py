@@ -17,6 +17,7 @@ from .types import TYPES, HfType, Kind, encoder_config, fault_of
 if TYPE_CHECKING:
     from ...images import ImageProcessor
     from .sequences import SequenceProcessor
+    from .sounds import SoundProcessor, Windows
 
 
 class HfConfig(EncoderConfig):
@@ -140,6 +141,33 @@ class HfSequenceConfig(HfConfig):
         return SequenceProcessor(
             read_vocabulary(Path(self.weights)), longest=self.longest, keep_special=self.keep_special
         )
+
+
+class HfAudioConfig(HfConfig):
+    """An encoder of raw sounds."""
+
+    kind = "audio"
+
+    seconds: float = Field(30.0, gt=0, le=3600, description="longest sound of an item (seconds)")
+    normalize: bool = Field(True, description="each sound is brought to mean 0 and variance 1")
+
+    @property
+    def windows(self) -> Windows:
+        """The convolutions that make features of samples."""
+        from .sounds import Windows
+
+        kernels, strides = (self.content.get(key, default) for key, default in _CONVOLUTIONS.items())
+        return Windows(tuple(map(int, kernels)), tuple(map(int, strides)))
+
+    def make_processor(self) -> SoundProcessor:
+        """Return what reads sounds for it."""
+        from .sounds import SoundProcessor
+
+        return SoundProcessor(windows=self.windows, seconds=self.seconds, normalize=self.normalize)
+
+
+_CONVOLUTIONS = {"conv_kernel": (10, 3, 3, 3, 3, 2, 2), "conv_stride": (5, 2, 2, 2, 2, 2, 2)}
+"""Key of ``config.json`` → what a file means that has none."""
 
 
 def _side(value: Any, key: str) -> int:

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from mt_core.nn import Encoder
 
 from .build import build_theirs
-from .config import HfConfig, HfImageConfig, HfSequenceConfig
+from .config import HfAudioConfig, HfConfig, HfImageConfig, HfSequenceConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -98,9 +98,59 @@ class HfSequenceEncoder(HfEncoder):
         return hidden_ILW.flatten(0, 1)[own_N]
 
 
+class HfAudioEncoder(HfEncoder):
+    """Samples of all items, padded to the longest one, to a feature of each window."""
+
+    def __init__(self, config: HfAudioConfig) -> None:
+        super().__init__(config)
+        self.windows = config.windows
+        first = self.model.get_submodule("feature_extractor.conv_layers.0")
+        if isinstance(norm := getattr(first, "layer_norm", None), nn.GroupNorm):
+            first.layer_norm = MaskedGroupNorm(norm)
+
+    def forward(self, inputs: Mapping[str, Tensor], features: Sequence[int]) -> Tensor:
+        """``samples``, one after another, and ``lengths`` (I) -> (N, W), item by item. Nothing waits for the lengths on a device."""
+        samples, lengths_I = inputs["samples"].to(self.dtype), inputs["lengths"]
+        longest = self.windows.most_samples(max(features))
+        starts_I = lengths_I.cumsum(0) - lengths_I
+        places_S = torch.arange(longest, device=samples.device)
+        mask_IS = places_S < lengths_I[:, None]
+        rows_IS = (starts_I[:, None] + places_S).clamp(max=len(samples) - 1)
+        for module in self.model.modules():
+            if isinstance(module, MaskedGroupNorm):
+                module.lengths = (lengths_I - self.windows.kernels[0]) // self.windows.strides[0] + 1
+        padded_IS = samples[rows_IS] * mask_IS
+        hidden_ITW: Tensor = self.model(padded_IS, attention_mask=mask_IS.long()).last_hidden_state
+        own = [item * hidden_ITW.shape[1] + place for item, count in enumerate(features) for place in range(count)]
+        return hidden_ITW.flatten(0, 1)[torch.tensor(own, device=samples.device)]
+
+
+class MaskedGroupNorm(nn.Module):
+    """A group norm with one channel a group, over each sound's own length: that of transformers adds up padding."""
+
+    def __init__(self, norm: nn.GroupNorm) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
+        self.lengths: Tensor | None = None
+
+    def forward(self, x_ICT: Tensor) -> Tensor:
+        """(I, C, T) -> (I, C, T), in fp32 up to scale and shift."""
+        assert self.lengths is not None, "the encoder says how long its sounds are"
+        lengths_I11 = self.lengths[:, None, None]
+        mask_I1T = torch.arange(x_ICT.shape[2], device=x_ICT.device) < lengths_I11
+        own_ICT = x_ICT.float() * mask_I1T
+        mean_IC1 = own_ICT.sum(2, keepdim=True) / lengths_I11
+        centred_ICT = (own_ICT - mean_IC1) * mask_I1T
+        variance_IC1 = centred_ICT.square().sum(2, keepdim=True) / lengths_I11
+        normed_ICT = (centred_ICT * torch.rsqrt(variance_IC1 + self.eps)).to(x_ICT.dtype)
+        return normed_ICT * self.weight[:, None] + self.bias[:, None]
+
+
 def build_module(config: HfConfig) -> nn.Module:
     """Return the encoder of a config, by its kind."""
     if isinstance(config, HfImageConfig):
         return HfImageEncoder(config)
-    assert isinstance(config, HfSequenceConfig), "there are two kinds"
+    if isinstance(config, HfAudioConfig):
+        return HfAudioEncoder(config)
+    assert isinstance(config, HfSequenceConfig), "there are three kinds"
     return HfSequenceEncoder(config)

@@ -11,6 +11,7 @@
 | ijepa | patches | none | the last one normed |
 | bert, roberta, electra | tokens | special tokens | every block ends in a norm |
 | esm, modernbert | tokens | special tokens | the last one normed |
+| wav2vec2, hubert, wavlm | 20 ms each | none | the last one normed where the file says do_stable_layer_norm |
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Literal
 
 from mt_core import did_you_mean
 
-Kind = Literal["image", "sequence"]
+Kind = Literal["audio", "image", "sequence"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,25 +30,32 @@ class HfType:
     """What is known of a model type. Paths are those of modules or parameters in transformers' class.
 
     ``before`` are features in front of the patches, the first of them the class token, and ``registers`` is the key of ``config.json``
-    for more. ``norm`` is behind the last layer alone; ``unused`` makes nothing of the features. ``settings`` are values of the config that
-    leave out more of that, and what is drawn. ``crops``: the middle of an image is taken where no file says. ``interpolates``: images
-    may be of another size than the weights were trained on. ``offset_positions``: those of tokens begin behind the id of padding.
+    for more. ``norm`` is behind the last layer alone, where ``norm_key`` of ``config.json`` is true if it is said; ``unused`` makes nothing
+    of the features. ``settings`` are values of the config that leave out more of that, and what is drawn. ``crops``: the middle of an
+    image is taken where no file says. ``interpolates``: images may be of another size than the weights were trained on.
+    ``offset_positions``: those of tokens begin behind the id of padding. ``fixed`` are keys that change the features, with the only value
+    that is read; where a file has none, it is that.
     """
 
     kind: Kind
     before: int = 0
     registers: str | None = None
     norm: str = ""
+    norm_key: str | None = None
     unused: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     crops: bool = False
     interpolates: bool = False
     offset_positions: bool = False
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def features_before(self, content: Mapping[str, Any]) -> int:
         """Return how many features stand in front of the patches."""
         return self.before + (int(content.get(self.registers, 4)) if self.registers else 0)
 
+
+_STABLE = "do_stable_layer_norm"
+_NO_ADAPTER: Mapping[str, Any] = {"add_adapter": False, "adapter_attn_dim": None}
 
 TYPES: Mapping[str, HfType] = {
     "clip_vision_model": HfType(kind="image", before=1, unused=("post_layernorm",), crops=True),
@@ -86,6 +94,14 @@ TYPES: Mapping[str, HfType] = {
         kind="sequence", norm="encoder.emb_layer_norm_after", unused=("contact_head",), offset_positions=True
     ),
     "modernbert": HfType(kind="sequence", norm="final_norm"),
+    "wav2vec2": HfType(kind="audio", norm="encoder.layer_norm", norm_key=_STABLE, fixed=_NO_ADAPTER),
+    "hubert": HfType(
+        kind="audio",
+        norm="encoder.layer_norm",
+        norm_key=_STABLE,
+        fixed={"conv_pos_batch_norm": False, "feat_proj_layer_norm": True},
+    ),
+    "wavlm": HfType(kind="audio", norm="encoder.layer_norm", norm_key=_STABLE, fixed=_NO_ADAPTER),
 }
 """Model type → what is known of it. Another one is refused by its name: nobody has looked at what its features are."""
 
@@ -99,9 +115,6 @@ _OTHERS: Mapping[str, str] = {
     "swin": "it has no feature for each patch in one width",
     "convnext": "it has no feature for each patch in one width",
     "vit_mae": "it leaves out patches at random",
-    "wav2vec2": "of encoders of sounds there is 'whisper'",
-    "hubert": "of encoders of sounds there is 'whisper'",
-    "wavlm": "of encoders of sounds there is 'whisper'",
     "t5": "it reads texts to write others; take its encoder alone, of a type that is listed",
 }
 
@@ -122,9 +135,11 @@ def fault_of(content: Mapping[str, Any], kind: Kind) -> str | None:
     name = encoder_config(content).get("model_type")
     of_kind = sorted(each for each, known in TYPES.items() if known.kind == kind)
     if name in of_kind:
+        fixed = {"quantization_config": None, **TYPES[str(name)].fixed}
+        other = [key for key, known in fixed.items() if content.get(key, known) != known]
         return (
-            "it has quantization_config; take the weights it was made from"
-            if content.get("quantization_config")
+            f"it has {other[0]}={content[other[0]]!r}; read is {fixed[other[0]]!r}: take other weights"
+            if other
             else None
         )
     if isinstance(name, str) and name in TYPES:

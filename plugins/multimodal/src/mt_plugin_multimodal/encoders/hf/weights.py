@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import WeightsError, WeightsFormat
-from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json
+from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, refuse_values
 
 from ...image_config import read_processor
+from ..tensors import require_safetensors
 from .types import TYPES, Kind, encoder_config, fault_of
 
 if TYPE_CHECKING:
     from .config import HfConfig
 
+RATE = 16_000
 _INSIDE = ("vision_model.", "model.vision_model.")
 """Where a model of images and texts has its vision half."""
 
@@ -30,10 +32,21 @@ def values(path: Path, kind: Kind) -> Mapping[str, Any]:
     content = read_json(folder / CONFIG)
     if fault := fault_of(content, kind):
         raise WeightsError(f"{folder / CONFIG}: {fault}")
+    require_safetensors(path)
     check_folder(path)
-    if kind != "image":
-        return {"config": content}
-    return {"config": content, **read_processor(folder, crops=TYPES[str(encoder_config(content)["model_type"])].crops)}
+    if kind == "image":
+        known = TYPES[str(encoder_config(content)["model_type"])]
+        return {"config": content, **read_processor(folder, crops=known.crops)}
+    return {"config": content, **(_read_sounds(folder / "preprocessor_config.json") if kind == "audio" else {})}
+
+
+def _read_sounds(file: Path) -> Mapping[str, Any]:
+    """What a file says of how sounds are read."""
+    if not file.is_file():
+        return {}
+    said = read_json(file)
+    refuse_values(said, file, {"sampling_rate": (RATE, None), "feature_size": (1, None)})
+    return {"normalize": bool(said.get("do_normalize", True))}
 
 
 def tensors(path: Path, config: HfConfig) -> Loaders:
