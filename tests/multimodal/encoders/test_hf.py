@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
@@ -29,6 +31,7 @@ from transformers import (
 from mt_core import DataError, UsageError, WeightsError
 from mt_core.media import EncoderComponent, MediaItem, MediaPart
 from mt_plugin_multimodal.encoders.hf import COMPONENTS
+from mt_plugin_multimodal.encoders.hf.sounds import Windows
 from mt_plugin_multimodal.encoders.hf.types import TYPES
 from mt_train.engine.build import without_memory
 
@@ -195,6 +198,18 @@ def test_features_of_sounds_are_those_of_each_one_alone_at_transformers(
     assert [each for each, parameter in ours.named_parameters() if parameter.grad is None] == []
     with without_memory():
         assert all(parameter.is_meta for parameter in component("audio").build(config).parameters())
+
+
+@given(
+    features=st.integers(1, 200),
+    layers=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5)), min_size=1, max_size=5),
+)
+def test_windows_know_the_fewest_and_the_most_samples(features: int, layers: list[tuple[int, int]]) -> None:
+    windows = Windows(*zip(*layers, strict=True))
+    most = windows.most_samples(features)
+    assert (windows.features(most), windows.features(most + 1)) == (features, features + 1)
+    fewest = windows.fewest_samples()
+    assert (windows.features(fewest - 1), windows.features(fewest)) == (0, 1)
 
 
 def test_old_names_of_a_weight_norm_are_read(folder_of, tmp_path: Path) -> None:

@@ -109,7 +109,10 @@ class HfAudioEncoder(HfEncoder):
             first.layer_norm = MaskedGroupNorm(norm)
 
     def forward(self, inputs: Mapping[str, Tensor], features: Sequence[int]) -> Tensor:
-        """``samples``, one after another, and ``lengths`` (I) -> (N, W), item by item. Nothing waits for the lengths on a device."""
+        """``samples``, one after another, and ``lengths`` (I) -> (N, W), item by item. Nothing waits for the lengths on a device.
+
+        What stands behind the end of a sound is seen by no window of its own, and the others are masked.
+        """
         samples, lengths_I = inputs["samples"].to(self.dtype), inputs["lengths"]
         longest = self.windows.most_samples(max(features))
         starts_I = lengths_I.cumsum(0) - lengths_I
@@ -119,8 +122,7 @@ class HfAudioEncoder(HfEncoder):
         for module in self.model.modules():
             if isinstance(module, MaskedGroupNorm):
                 module.lengths = (lengths_I - self.windows.kernels[0]) // self.windows.strides[0] + 1
-        padded_IS = samples[rows_IS] * mask_IS
-        hidden_ITW: Tensor = self.model(padded_IS, attention_mask=mask_IS.long()).last_hidden_state
+        hidden_ITW: Tensor = self.model(samples[rows_IS], attention_mask=mask_IS.long()).last_hidden_state
         own = [item * hidden_ITW.shape[1] + place for item, count in enumerate(features) for place in range(count)]
         return hidden_ITW.flatten(0, 1)[torch.tensor(own, device=samples.device)]
 
