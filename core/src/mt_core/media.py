@@ -7,16 +7,16 @@ anything is encoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import Field, field_validator
 
 from mt_core.components import Component, PartChoice, WeightsFormat
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError
-from mt_core.rows import MEDIA_MARK, Grid, MediaItem, MediaPart, MediaSpan
+from mt_core.rows import MEDIA_MARK, Encoded, Grid, MediaItem, MediaPart, MediaSpan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,7 @@ __all__ = [
     "Arrays",
     "EncoderComponent",
     "EncoderConfig",
+    "EncodesMedia",
     "Grid",
     "Measured",
     "MediaItem",
@@ -66,6 +67,17 @@ class Processor(Protocol):
 
     def dummy(self) -> tuple[Measured, Arrays]:
         """Return the smallest item, which is encoded where a batch has none: every rank calls every encoder once."""
+        ...
+
+
+@runtime_checkable
+class EncodesMedia(Protocol):
+    """The template of a run with encoders: a text that is no conversation may have media, too."""
+
+    def encode_text(
+        self, text: str, parts: Sequence[MediaPart], *, begin: Sequence[int], end: Sequence[int]
+    ) -> Encoded:
+        """Return a text with its media, all else of which is trained on, between the ids that begin and end it."""
         ...
 
 

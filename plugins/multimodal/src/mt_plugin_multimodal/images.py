@@ -12,6 +12,7 @@ import hashlib
 import os
 import stat
 import struct
+import warnings
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ RATIO = 200
 """Longest side over the shortest one; an image beyond it is hardly a picture, and far larger once its short side is resized."""
 DIGEST_BYTES = 8
 FILTERS: Mapping[str, Image.Resampling] = {each.name.lower(): each for each in Image.Resampling}
+
+# What PIL warns of is either an error here, or a fault of EXIF data that says nothing about pixels: thousands of rows may have it.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _DEEP = ("I", "F")
 """How the modes of more than 8 bits a channel begin, which PIL clips where it makes RGB of them."""
@@ -103,7 +108,7 @@ class ImageProcessor:
         """Return the values (3, S, S) of an upright RGB image."""
         square_HWC = self._square(image)
         levels_C = self._levels()
-        return np.stack([levels_C[channel][square_HWC[:, :, channel]] for channel in range(3)])
+        return np.stack([levels_C[channel].take(square_HWC[:, :, channel]) for channel in range(3)])
 
     # ------------------------------------------------------------------------------------------------------- content
 

@@ -6,7 +6,7 @@ from mt_core import hookimpl
 from mt_core.media import EncoderComponent, ProjectorComponent
 
 from .encoders import hf, vit, whisper
-from .projectors import mlp, pooling, qformer, resampler
+from .projectors import average, merger, mlp, pixel_shuffle, pooling, qformer, resampler
 
 
 @hookimpl
@@ -16,4 +16,5 @@ def mt_encoders() -> list[EncoderComponent]:
 
 @hookimpl
 def mt_projectors() -> list[ProjectorComponent]:
-    return [*mlp.COMPONENTS, pooling.COMPONENT, qformer.COMPONENT, resampler.COMPONENT]
+    others = (pixel_shuffle, average, merger, pooling, qformer, resampler)
+    return [*mlp.COMPONENTS, *(each.COMPONENT for each in others)]
