@@ -167,6 +167,16 @@ SPELLED: dict[str, tuple[dict[str, Any], list[tuple[str, str, list[str]]]]] = {
         {"prompt": "<image>?", "choices": ["<image>", "no"], "answer": 1, "images": ["a.png", "b.png"]},
         [("user", f"{M}?\nA. {M}\nB. no\nAnswer:", ["a.png", "b.png"]), ("assistant", " B", [])],
     ),
+    "choices that the prompt has already": (
+        {
+            "prompt": "<image>? A. <image>",
+            "choices": ["<image>", "no"],
+            "answer": 0,
+            "response": "r",
+            "images": ["a.png", "b.png"],
+        },
+        [("user", f"{M}? A. {M}", ["a.png", "b.png"]), ANSWERED],
+    ),
     "answers with scores": (
         {
             "prompt": "<image>",
@@ -269,6 +279,14 @@ def test_sides_that_show_different_images_part_at_these(rules: MediaRules) -> No
     }
     prompt, chosen, rejected = preference(mark_parts(row(**sides), rules)[0])
     assert (prompt, len(chosen), len(rejected)) == ([], 2, 2)
+
+
+def test_a_prompt_that_shows_another_image_is_not_repeated(rules: MediaRules) -> None:
+    sides = {
+        side: [user({"type": "image", "path": "b.png"}), {**ANSWER, "content": side}] for side in ("chosen", "rejected")
+    }
+    prompt, *_ = preference(mark_parts(row(prompt=[user({"type": "image", "path": "a.png"})], **sides), rules)[0])
+    assert [names(turn["media"]) for turn in prompt] == [["a.png"], ["b.png"]]
 
 
 def test_pairs_of_openai_have_their_parts(rules: MediaRules) -> None:
@@ -441,3 +459,75 @@ def test_counts_agree_and_nothing_is_lost_whatever_texts_spell(rules: MediaRules
     taken = [Path(part.path).name for part in media if part.path and not part.path.endswith("c.png")]
     expected = [NAMES[number % 3] for number in range(places * offered) if number % 3 < 2]
     assert taken == expected
+
+
+KEYS = (
+    "type",
+    "text",
+    "image",
+    "path",
+    "url",
+    "bytes",
+    "data",
+    "role",
+    "content",
+    "from",
+    "value",
+    "media",
+    "source",
+    "dna",
+)
+FIELDS = (
+    "text",
+    "system",
+    "history",
+    "input",
+    "prompt",
+    "messages",
+    "conversations",
+    "choices",
+    "response",
+    "chosen",
+    "rejected",
+)
+leaf = st.one_of(
+    st.none(),
+    st.integers(-2, 2),
+    st.binary(max_size=3),
+    st.sampled_from(
+        [
+            "image",
+            "text",
+            "user",
+            "assistant",
+            "gpt",
+            "<image>",
+            "a.png",
+            "none.png",
+            URI,
+            "data:,",
+            M,
+            "..",
+            "x.zip::y",
+            "ACGT",
+        ]
+    ),
+)
+value = st.recursive(
+    leaf,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+@given(fields=st.dictionaries(st.sampled_from((*FIELDS, "image", "images", "dna", "media")), value, max_size=5))
+def test_rows_of_any_shape_are_marked_or_refused_with_their_place(rules: MediaRules, fields: dict[str, Any]) -> None:
+    before = repr(fields)
+    try:
+        marked, count = mark_parts(row(**fields), rules)
+    except DataError as error:
+        assert str(error).startswith("rows.jsonl:1: ")
+    else:
+        assert (count > 0) == (M in repr(marked).encode("ascii", "backslashreplace").decode().replace("\\ufdd5", M))
+        assert set(marked) <= {"id", "media", *fields}
+    assert repr(fields) == before
