@@ -84,7 +84,7 @@ class _Marker:
     def __init__(self, row: Row, rules: MediaRules) -> None:
         self._row, self._rules = row, rules
         self._fields = {kind: found for kind in rules.known if (found := _field_of(row, kind)) is not None}
-        self._spelled = _pattern(tuple(self._fields)) if self._fields and rules.spelled else None
+        self._spelled = _pattern(tuple(self._fields)) if self._fields else None
         self._turns: dict[str, list[_Turn]] = {}
         self.flat: list[MediaPart] = []
         self.parts = 0

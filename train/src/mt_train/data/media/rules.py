@@ -22,14 +22,12 @@ class MediaRules:
     """Rules for parts of rows that are no text.
 
     ``kinds`` are those that encoders of the run read (``image``). Files lie below one of the ``roots``, where relative paths are looked
-    for in their order, and have at most ``max_bytes``, as content in rows has. ``spelled`` says whether ``<image>`` in a text stands for
-    the next item of the field ``images``; without it, all texts stay what they are.
+    for in their order, and have at most ``max_bytes``, as content in rows has.
     """
 
     kinds: frozenset[str]
     roots: tuple[Path, ...]
     max_bytes: int = MOST_BYTES
-    spelled: bool = True
 
     @property
     def known(self) -> tuple[str, ...]:
