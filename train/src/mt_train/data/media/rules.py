@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mt_core.errors import DataError
@@ -29,10 +30,15 @@ class MediaRules:
     roots: tuple[Path, ...]
     max_bytes: int = MOST_BYTES
 
-    @property
+    @cached_property
     def known(self) -> tuple[str, ...]:
         """Every kind that a row may have, each once."""
         return tuple(dict.fromkeys((*KNOWN, *sorted(self.kinds))))
+
+    @cached_property
+    def fields(self) -> tuple[tuple[str, tuple[str, str]], ...]:
+        """Each of these kinds, and names of fields with its items."""
+        return tuple((kind, (kind, f"{kind}s")) for kind in self.known)
 
     def describe(self) -> str:
         """Name for a message what the run reads."""
