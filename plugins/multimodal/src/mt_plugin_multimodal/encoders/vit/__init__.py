@@ -132,6 +132,10 @@ class ViTConfig(ImageConfig):
         for name, side in (("image", shape.image), ("trained_image", self.trained_image or shape.image)):
             if side < shape.patch:
                 raise ValueError(f"{name}={side} pixels hold no patch of {shape.patch}; raise it, or lower patch")
+        if self.fit != "stretch" and self.edge is not None and self.edge < shape.image:
+            raise ValueError(
+                f"edge={self.edge} pixels are fewer than image={shape.image}, which would have a black margin; raise it, or leave it out"
+            )
         if not 0 <= self.depth <= shape.blocks:
             raise ValueError(
                 f"layer={self.layer} is none of an encoder of {shape.blocks} blocks; give {-shape.blocks - 1} to {shape.blocks},"
@@ -242,6 +246,7 @@ DINOV2_NAMES = FolderNames(
     defaults={"patch_size": 14, "mlp_ratio": 4, "hidden_act": "gelu", "layer_norm_eps": 1e-6},
     fixed={"use_swiglu_ffn": (False, None), "qkv_bias": (True, None)},
     crops=True,
+    margin=Dinov2Config.margin,
     renamed={
         r"embeddings\.cls_token": "embeddings.class_embedding",
         r"embeddings\.position_embeddings": "embeddings.position_embedding.weight",

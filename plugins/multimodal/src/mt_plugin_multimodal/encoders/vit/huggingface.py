@@ -58,12 +58,13 @@ LEFT_OUT = re.compile(r"head\.|embeddings\.(mask_token|position_ids)$")
 @dataclass(frozen=True, kw_only=True)
 class FolderNames:
     """What files of one family say: ``model_types``, ``defaults`` of missing keys, ``fixed`` ones that change the maths, whether images
-    are ``crops`` where nothing is said, and patterns of names → ours (``renamed``)."""
+    are ``crops`` where nothing is said, the ``margin`` of ``ImageConfig``, and patterns of names → ours (``renamed``)."""
 
     encoder: str
     model_types: Sequence[str]
     defaults: Mapping[str, Any]
     crops: bool
+    margin: tuple[int, int] = (1, 1)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
 
@@ -88,7 +89,7 @@ def read_values(path: Path, names: FolderNames) -> dict[str, Any]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
     check_folder(path)
-    seen = read_processor(folder, crops=names.crops)
+    seen = read_processor(folder, crops=names.crops, margin=names.margin)
     return {**values, "image": values["trained_image"], **seen}
 
 
