@@ -5,15 +5,16 @@ from __future__ import annotations
 from mt_core import hookimpl
 from mt_core.media import EncoderComponent, ProjectorComponent
 
-from .encoders import vit
-from .projectors import average, merger, mlp, pixel_shuffle
+from .encoders import vit, whisper
+from .projectors import average, merger, mlp, pixel_shuffle, pooling, qformer, resampler
 
 
 @hookimpl
 def mt_encoders() -> list[EncoderComponent]:
-    return [*vit.COMPONENTS]
+    return [*vit.COMPONENTS, whisper.COMPONENT]
 
 
 @hookimpl
 def mt_projectors() -> list[ProjectorComponent]:
-    return [*mlp.COMPONENTS, pixel_shuffle.COMPONENT, average.COMPONENT, merger.COMPONENT]
+    others = (pixel_shuffle, average, merger, pooling, qformer, resampler)
+    return [*mlp.COMPONENTS, *(each.COMPONENT for each in others)]
