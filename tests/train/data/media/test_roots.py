@@ -190,5 +190,5 @@ def test_sequences_never_name_files(rules: MediaRules) -> None:
 
 
 def test_faults_pass_from_one_process_to_another() -> None:
-    fault = pickle.loads(pickle.dumps(MediaError("rows.jsonl:1: x", MISSING)))  # noqa: S301 - our own
+    fault = pickle.loads(pickle.dumps(MediaError("rows.jsonl:1: x", MISSING)))
     assert (str(fault), fault.kind) == ("rows.jsonl:1: x", MISSING)

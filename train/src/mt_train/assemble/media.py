@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from os.path import expanduser
+from pathlib import Path
 
 from torch import Tensor
 
@@ -11,9 +13,11 @@ from mt_core.data.text_ids import continuation_encoder, text_encoder
 from mt_core.errors import UsageError
 from mt_core.nn import Batch
 from mt_core.protocols import Template, Tokenizer
+from mt_train.assemble.identity import source_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_encoder import RunEncoder
 from mt_train.data.media.reader import fill_media
+from mt_train.data.media.rules import MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
 from mt_train.data.templates.plain import mark_encoders
 
@@ -35,6 +39,19 @@ def with_media(parts: Parts, template: Template, tokenizer: Tokenizer) -> Templa
     encode = mark_encoders(text_encoder(tokenizer), continuation_encoder(tokenizer))[0]
     sources = {kind: _source(each, tokenizer) for each in parts.encoders for kind in each.component.reads}
     return MediaTemplate(template, MediaWriter(sources), encode)
+
+
+def media_rules(parts: Parts) -> MediaRules | None:
+    """Return where parts of rows may lie, and which kinds encoders read; ``None`` where the run has no encoder.
+
+    Files lie below ``data.media_root``, or else in the folders of the rows' own files.
+    """
+    if not parts.encoders:
+        return None
+    root = parts.config.data.media_root
+    folders = [path.parent for paths in (source_files(parts) or {}).values() for path in paths or ()]
+    roots = [Path(expanduser(root))] if root else list(dict.fromkeys(folders)) or [Path.cwd()]
+    return MediaRules(kinds=frozenset().union(*(each.component.reads for each in parts.encoders)), roots=tuple(roots))
 
 
 def media_reader(parts: Parts) -> Callable[[Batch], Batch] | None:
