@@ -439,10 +439,9 @@ def record() -> Iterator[Callable[[str, str, str, float, float], None]]:
     lines: list[str] = []
 
     def add(family: str, model: str, given: str, logits: float, gradients: float) -> None:
-        generation, feature = model.split(", ", 1)
-        lines.append(f"| {family} | {generation} | {feature} | {given} | {logits:.1e} | {gradients:.1e} |")
+        lines.append(f"| {family} | {model} | {given} | {logits:.1e} | {gradients:.1e} |")
 
     yield add
     if PARITY_TABLE in os.environ and lines:
-        head = ["| family | generation | feature | input | logits | gradients |", "|---|---|---|---|---|---|"]
+        head = ["| family | model | input | logits | gradients |", "|---|---|---|---|---|"]
         Path(os.environ[PARITY_TABLE]).write_text("\n".join([*head, *lines]) + "\n")

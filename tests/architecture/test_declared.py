@@ -40,6 +40,7 @@ NAMED_BY = ("import_module", "package")
 WITHOUT_AN_IMPORT = {
     "mt-plugin-alignment": "the kind of samplers; found as any plugin is",
     "mt-plugin-datasets": "rows of the sets that evaluations ask about; found as any plugin is",
+    "mt-plugin-multimodal": "the projector that an encoder's features go through; found as any plugin is",
     "mt-plugin-standard": "what a run takes where it names nothing; found as any plugin is",
     "mt-tools": "the commands come with a model",
     "mt-train": "an extra, for whoever has no model yet",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from tests.families.forward import MakePair, Pair, draw_vectors, make_models
+from transformers import PreTrainedModel
 
 from mt_plugin_deepseek.config import DeepseekConfig
 from mt_plugin_deepseek.huggingface import HUGGINGFACE
 from mt_plugin_deepseek.model import Deepseek
-
-Pair = tuple[Deepseek, PreTrainedModel]
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 61,
@@ -52,24 +49,20 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def pair() -> Callable[..., Pair]:
+def pair() -> MakePair:
     """``pair(name)``: the same random weights in both; norms are not at 1 and the choice's bias not at 0, where a fault would hide."""
     return make_pair
 
 
 def make_pair(name: str, **more: Any) -> Pair:
-    torch.manual_seed(7)
     config = DeepseekConfig(**{**SHAPE, **MODELS[name], **more})
     assert HUGGINGFACE.exported is not None
-    described = AutoConfig.for_model(**{**HUGGINGFACE.exported(config), "initializer_range": 0.2})
-    theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager", experts_implementation="eager")
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            if parameter.dim() == 1:
-                parameter.uniform_(0.5, 1.5)
-        for key, buffer in theirs.named_buffers():
-            if key.endswith("e_score_correction_bias"):
-                buffer.uniform_(-0.3, 0.3)
-    ours = Deepseek(config)
-    ours.load_state_dict(theirs.state_dict())
-    return ours, theirs
+    return make_models(Deepseek, config, HUGGINGFACE.exported(config), draw=draw_choice, experts_implementation="eager")
+
+
+def draw_choice(theirs: PreTrainedModel) -> None:
+    """Draw norms anew, and the bias for the choice, which is a buffer there."""
+    draw_vectors(theirs)
+    for name, buffer in theirs.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.uniform_(-0.3, 0.3)

@@ -1,13 +1,12 @@
 """Tests that a family subclasses: equal to transformers, and read, written and refused as its table says.
 
-A subclass gives data; ``cases`` are options over ``shape`` that each switch something on. Texts are longer than windows and original
-lengths, norms are away from 1 and biases from 0, where a fault would hide.
+A subclass gives data; ``cases`` are options over ``shape`` that each switch something on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,19 +14,24 @@ import pytest
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
-from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from tests.families.forward import (
+    BaseForward,
+    Distance,
+    MakePair,
+    Pair,
+    generate_by_transformers,
+    make_models,
+    rows,
+)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from mt_conformance.forward import generate_greedily
 from mt_core import DecoderConfig, ModelConfig, WeightsError, WeightsFormat
-from mt_core.nn import Batch, KVCache, TrainModel
+from mt_core.nn import TrainModel
 from mt_core.weights import CONFIG, Architecture, fused_experts, read_config
 from mt_core.weights.rope_json import ROPE_TYPES
 from mt_tools import save_folder
 
-TOLERANCE = 1e-5
-"""Relative, per tensor. fp32 has 6e-8; sums of a hundred terms in another order make some 1e-6."""
-LENGTHS = {"one document": [40], "packed": [9, 20, 11]}
 SHAPE: dict[str, Any] = {
     "vocab_size": 61,
     "max_seq_len": 256,
@@ -42,12 +46,18 @@ SHAPE: dict[str, Any] = {
 """Nothing is a default of anybody."""
 YARN: dict[str, Any] = {"type": "yarn", "factor": 4.0, "original_max_seq_len": 16}
 
-Distance = Callable[[Tensor, Tensor], float]
 
-
-class BaseParity:
+class BaseParity(BaseForward):
     """What a family promises beside transformers, by data."""
 
+    parameters = {
+        **BaseForward.parameters,
+        "cached": "cases",
+        "refusal": "refused",
+        "fault": "impossible",
+        "described": "configs",
+        "size": "sizes",
+    }
     model: ClassVar[type[TrainModel]]
     config: ClassVar[type[ModelConfig]]
     format: ClassVar[WeightsFormat]
@@ -65,29 +75,20 @@ class BaseParity:
     impossible: ClassVar[Mapping[str, tuple[Mapping[str, Any], str]]] = {}
     """The same for a config of ours."""
 
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Each name is a test."""
-        sizes = [size for size in getattr(self, "variants", {}) if "tiny" not in size]
-        values = {"case": "cases", "refusal": "refused", "fault": "impossible", "described": "configs"}
-        for name, attribute in values.items():
-            if name in metafunc.fixturenames:
-                metafunc.parametrize(name, list(getattr(self, attribute, {})))
-        if "size" in metafunc.fixturenames:
-            metafunc.parametrize("size", sizes)
+    @property
+    def sizes(self) -> list[str]:
+        """Sizes that are published."""
+        return [size for size in self.variants if "tiny" not in size]
 
-    def pair(self, case: str, **more: Any) -> tuple[TrainModel, PreTrainedModel]:
-        """The same random weights in both."""
-        torch.manual_seed(7)
-        config = self.config(**{**self.shape, **self.cases[case], **more})
-        described = AutoConfig.for_model(**{**self.exported(config), "initializer_range": 0.2})
-        theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager")
-        with torch.no_grad():
-            for parameter in theirs.parameters():
-                if parameter.dim() == 1:
-                    parameter.uniform_(0.5, 1.5)
-        ours = type(self).model(config)
-        ours.load_state_dict(theirs.state_dict())
-        return ours, theirs
+    @pytest.fixture
+    def pair(self) -> MakePair:
+        """``pair(case)``: the same random weights in both."""
+
+        def make(case: str, **more: Any) -> Pair:
+            config = self.config(**{**self.shape, **self.cases[case], **more})
+            return make_models(type(self).model, config, self.exported(config))
+
+        return make
 
     def exported(self, config: Any) -> dict[str, Any]:
         """The ``config.json`` of a config."""
@@ -96,62 +97,31 @@ class BaseParity:
 
     # ------------------------------------------------------------------------------------------------------- the maths
 
-    @pytest.mark.parametrize("given", LENGTHS)
-    def test_logits_and_gradients_equal_transformers_within_1e_5(
-        self, case: str, given: str, distance: Distance
-    ) -> None:
-        ours, theirs = self.pair(case)
-        batch = rows(LENGTHS[given])
-        pieces = batch.input_ids.split(LENGTHS[given], 1)
-        logits, expected = ours.head(ours(batch)), torch.cat([theirs(piece).logits for piece in pieces], 1)
-        weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(4))
-        (logits * weight).sum().backward()
-        (expected * weight).sum().backward()
-        gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-        worst = {name: distance(p.grad, gradients[name]) for name, p in ours.named_parameters()}
-        assert distance(logits, expected) < TOLERANCE
-        assert set(worst) == set(gradients)
-        assert max(worst.values()) < TOLERANCE, max(worst.items(), key=lambda item: item[1])
-
-    def test_each_case_is_another_model(self, distance: Distance) -> None:
+    def test_each_case_is_another_model(self, pair: MakePair, distance: Distance) -> None:
         """With the same weights, where they have the same names: an option that does nothing would show nothing."""
-        models = {case: self.pair(case) for case in self.cases}
+        models = {case: pair(case) for case in self.cases}
         outputs = {case: theirs(rows([40]).input_ids).logits for case, (_, theirs) in models.items()}
         for case, (ours, _) in models.items():
             for other, (_, like) in models.items():
                 if case != other and ours.state_dict().keys() == like.state_dict().keys():
                     assert distance(outputs[case], outputs[other]) > 1e-4, (case, other)
 
-    def test_greedy_tokens_equal_transformers(self, case: str) -> None:
+    def test_greedy_tokens_equal_transformers(self, case: str, pair: MakePair) -> None:
         """Token by token with a cache, in a batch with prompts of other lengths where the family may."""
-        ours, theirs = self.pair(case)
-        ours.eval(), theirs.eval()
-        theirs.generation_config.eos_token_id = theirs.generation_config.bos_token_id = None
+        ours, theirs = pair(case)
         prompts = [list(range(1, 31)), [3], [40, 2, 8, 8, 1, 60]]
         prompts = prompts if ours.ragged_batches else prompts[:1]  # the others would grow beyond an original length
-        expected = []
-        for prompt in prompts:
-            ids = torch.tensor([prompt])
-            more = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "attention_mask": torch.ones_like(ids)}
-            expected.append(theirs.generate(ids, **more)[0, len(prompt) :].tolist())
+        expected = [generate_by_transformers(theirs, prompt, 20) for prompt in prompts]
         assert len({token for text in expected for token in text}) > 5, "models that repeat themselves show nothing"
-        assert generate_greedily(ours, prompts, 20) == expected
-
-    def test_a_cache_filled_in_pieces_gives_what_one_forward_gives(self, case: str, distance: Distance) -> None:
-        ours, _ = self.pair(case)
-        batch, cache, pieces = rows([40]), KVCache(), []
-        for start, end in [(0, 17), (17, 18), (18, 25), (25, 40)]:
-            cut = [x[:, start:end] for x in (batch.input_ids, batch.labels, batch.positions, batch.document_ids)]
-            pieces.append(ours(Batch(*cut), cache))
-        assert distance(torch.cat(pieces, 1), ours(batch)) < TOLERANCE
+        assert generate_greedily(ours.eval(), prompts, 20) == expected
 
     # ------------------------------------------------------------------------------------------------------ the folders
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
     def test_a_folder_of_transformers_comes_back_bit_for_bit(
-        self, case: str, dtype: torch.dtype, tmp_path: Path
+        self, case: str, dtype: torch.dtype, pair: MakePair, tmp_path: Path
     ) -> None:
-        ours, theirs = self.pair(case)
+        ours, theirs = pair(case)
         theirs.to(dtype).save_pretrained(tmp_path / "in", max_shard_size="60KB" if dtype is torch.bfloat16 else "1GB")
         config = self.config(**self.format.values(tmp_path / "in"))
         assert config == ours.config
@@ -216,12 +186,3 @@ class BaseParity:
 def experts_of(config: Any) -> dict[str, Any]:
     """The layouts of a mixture's experts."""
     return getattr(config, "expert_layouts", {})
-
-
-def rows(lengths: list[int], count: int = 2) -> Batch:
-    """Rows of documents with these lengths."""
-    ids = torch.randint(0, 61, (count, sum(lengths)), generator=torch.Generator().manual_seed(3))
-    positions = torch.cat([torch.arange(length) for length in lengths]).expand(count, -1)
-    documents = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).expand(count, -1)
-    sizes = torch.repeat_interleave(torch.tensor(lengths), torch.tensor(lengths)).expand(count, -1)
-    return Batch(ids, torch.zeros_like(ids), positions, documents, lengths=sizes).with_index()

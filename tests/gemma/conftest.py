@@ -1,19 +1,16 @@
-"""Gemmas of ours beside the same ones of transformers, and the table of how far they are apart."""
+"""Gemmas of ours beside the same ones of transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from tests.families.forward import MakePair, Pair, draw_vectors, make_models
 
 from mt_plugin_gemma.config import GemmaConfig
 from mt_plugin_gemma.export import their_config
 from mt_plugin_gemma.model import Gemma
-
-Pair = tuple[Gemma, PreTrainedModel]
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 61,
@@ -43,20 +40,11 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def pair() -> Callable[..., Pair]:
+def pair() -> MakePair:
     """``pair(name)``: the same random weights in both; norms are not at 0, where a fault would hide."""
     return make_pair
 
 
 def make_pair(name: str, **more: Any) -> Pair:
-    torch.manual_seed(7)
     config = GemmaConfig(**{**SHAPE, **MODELS[name], **more})
-    described = AutoConfig.for_model(**{**their_config(config), "initializer_range": 0.2})
-    theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager")
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            if parameter.dim() == 1:
-                parameter.uniform_(-0.5, 0.5)
-    ours = Gemma(config)
-    ours.load_state_dict(theirs.state_dict())
-    return ours, theirs
+    return make_models(Gemma, config, their_config(config), draw=partial(draw_vectors, low=-0.5, high=0.5))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from tests.families.forward import MakePair, Pair, make_models
+from transformers import PreTrainedModel
 
 from mt_plugin_gpt_oss.config import GptOssConfig
 from mt_plugin_gpt_oss.huggingface import HUGGINGFACE
 from mt_plugin_gpt_oss.model import GptOss
-
-Pair = tuple[GptOss, PreTrainedModel]
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 61,
@@ -41,21 +38,19 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def pair() -> Callable[..., Pair]:
+def pair() -> MakePair:
     """``pair(name)``: the same random weights in both; norms are not at 1, biases and sinks not at 0, where a fault would hide."""
     return make_pair
 
 
 def make_pair(name: str, **more: Any) -> Pair:
-    torch.manual_seed(7)
     config = GptOssConfig(**{**SHAPE, **MODELS[name], **more})
     assert HUGGINGFACE.exported is not None
-    described = AutoConfig.for_model(**{**HUGGINGFACE.exported(config), "initializer_range": 0.2})
-    theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager", experts_implementation="eager")
-    with torch.no_grad():
-        for key, parameter in theirs.named_parameters():
-            if parameter.dim() == 1 or key.endswith("bias"):
-                parameter.uniform_(0.5, 1.5)
-    ours = GptOss(config)
-    ours.load_state_dict(theirs.state_dict())
-    return ours, theirs
+    return make_models(GptOss, config, HUGGINGFACE.exported(config), draw=draw_biases, experts_implementation="eager")
+
+
+def draw_biases(theirs: PreTrainedModel) -> None:
+    """Draw norms, sinks and biases anew; experts have a matrix of biases."""
+    for name, parameter in theirs.named_parameters():
+        if parameter.dim() == 1 or name.endswith("bias"):
+            parameter.uniform_(0.5, 1.5)

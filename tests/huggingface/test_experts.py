@@ -22,8 +22,8 @@ from mt_train.engine.build import build_quantized, fill_model
 from mt_train.engine.processes import Process
 from mt_train.plugins.resolve import resolve
 
-FORMS = ("beam", "gpt_oss", "mixtral", "minimax_m3_vl_text")
-"""A gate of its own; interleaved, transposed and with biases; other names; a clamped gate."""
+FORMS = ("beam", "gpt_oss", "mixtral", "minimax_m3_vl_text", "nemotron_h")
+"""A gate of its own; interleaved, transposed and with biases; other names; a clamped gate; none."""
 
 
 def built(kind: str, **changes: Any) -> HuggingFaceModel:
@@ -87,6 +87,7 @@ def test_a_listed_projection_begins_as_the_type_draws_it(kind: str) -> None:
         "llama4_text",
         "longcat_flash",
         "mixtral",
+        "nemotron_h",
         "phimoe",
         "qwen2_moe",
     ],
@@ -97,7 +98,7 @@ def test_adapters_find_every_projection_but_those_of_routers(kind: str) -> None:
         model = HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content(kind)))
     wanted = {name for layout in expert_layouts(model).values() for name in layout.projections}
     assert wanted <= set(model.default_targets)
-    assert not {"router", "gate", "classifier", "wg"} & set(model.default_targets)
+    assert not {"router", "gate", "classifier", "wg", "shared_expert_gate"} & set(model.default_targets)
     assert {name.rpartition(".")[2] for name in linear_layers(model)} <= set(model.default_targets), "all-linear"
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import LlamaConfig as TransformersConfig
+from tests.families.forward import TOLERANCE, BaseMasks, Distance, MakePair, Pair, make_models
 from transformers import LlamaForCausalLM
 
 from mt_core import Sample
@@ -15,9 +14,6 @@ from mt_core.nn import Batch, KVCache, TokenObjective
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.huggingface import HUGGINGFACE
 from mt_plugin_llama.model import Llama
-
-TOLERANCE = 1e-5
-"""Relative, per tensor. fp32 has 6e-8; sums of a hundred terms in another order make some 1e-6."""
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 61,
@@ -57,83 +53,28 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def pair(name: str) -> tuple[Llama, LlamaForCausalLM]:
-    """The same random weights in both; norms are not at 1, where a fault would hide."""
-    torch.manual_seed(7)
-    config = LlamaConfig(**{**SHAPE, **VARIANTS[name]})
-    theirs = LlamaForCausalLM(TransformersConfig.from_dict({**HUGGINGFACE.exported(config), "initializer_range": 0.2}))
-    ours = Llama(config)
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            if parameter.dim() == 1:
-                parameter.uniform_(0.5, 1.5)
-    ours.load_state_dict(theirs.state_dict())
-    return ours, theirs
+@pytest.fixture
+def pair() -> MakePair:
+    """``pair(name)``: the same random weights in both; norms are not at 1, where a fault would hide."""
+
+    def make(name: str) -> Pair:
+        config = LlamaConfig(**{**SHAPE, **VARIANTS[name]})
+        return make_models(Llama, config, HUGGINGFACE.exported(config))
+
+    return make
 
 
-def rows(length: int = 40) -> Batch:
-    ids = torch.randint(0, 61, (2, length), generator=torch.Generator().manual_seed(3))
-    positions = torch.arange(length).expand(2, -1)
-    return Batch(ids, torch.zeros_like(ids), positions, torch.zeros_like(ids)).with_index()
-
-
-def distance(ours: Tensor, theirs: Tensor) -> float:
-    return float((ours - theirs).norm() / theirs.norm())
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_logits_and_gradients_equal_transformers_llama_within_1e_5(name: str) -> None:
-    ours, theirs = pair(name)
-    batch = rows()
-    logits = ours.head(ours(batch))
-    expected = theirs(batch.input_ids).logits
-    assert distance(logits, expected) < TOLERANCE
-    weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(4))
-    (logits * weight).sum().backward()
-    (expected * weight).sum().backward()
-    gradients = dict(theirs.named_parameters())
-    worst = {n: distance(p.grad, gradients[n].grad) for n, p in ours.named_parameters()}
-    assert set(worst) == set(gradients)
-    assert max(worst.values()) < TOLERANCE, max(worst.items(), key=lambda item: item[1])
-
-
-def test_later_tokens_never_change_earlier_outputs() -> None:
-    ours, _ = pair("grouped queries")
-    batch = rows()
-    changed = batch.input_ids.clone()
-    changed[:, 25:] = (changed[:, 25:] + 1) % 61
-    other = Batch(changed, batch.labels, batch.positions, batch.document_ids).with_index()
-    assert torch.equal(ours(batch)[:, :25], ours(other)[:, :25])
-
-
-@pytest.mark.parametrize("name", ["grouped queries", "llama3"])
-def test_documents_in_one_row_never_see_each_other(name: str) -> None:
-    """Changing one document leaves the others bit for bit; each equals itself alone in a row."""
-    ours, _ = pair(name)
-    lengths = [9, 20, 11]
-    ids = rows().input_ids[:1]
-    document_ids = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))[None]
-    positions = torch.cat([torch.arange(length) for length in lengths])[None]
-    packed = ours(Batch(ids, ids, positions, document_ids).with_index())
-    changed = ids.clone()
-    changed[:, 9:29] = (changed[:, 9:29] + 5) % 61
-    other = ours(Batch(changed, ids, positions, document_ids).with_index())
-    assert torch.equal(packed[:, :9], other[:, :9])
-    assert torch.equal(packed[:, 29:], other[:, 29:])
-    assert not torch.equal(packed[:, 9:29], other[:, 9:29])
-    start = 0
-    for length in lengths:
-        alone = ids[:, start : start + length]
-        zeros = torch.zeros_like(alone)
-        single = ours(Batch(alone, zeros, torch.arange(length)[None], zeros).with_index())
-        assert distance(packed[:, start : start + length], single) < TOLERANCE
-        start += length
+class TestLlama(BaseMasks):
+    cases, texts = VARIANTS, {"one document": [40]}
+    cached_cases = ["grouped queries", "yarn"]
+    masked_cases = ["grouped queries", "llama3"]
+    rounded_cases = ["llama3"]
 
 
 @pytest.mark.parametrize("padding", [0, 7])
 @pytest.mark.parametrize("rows_of", [[(33,), (12, 40)], [(33,)], [(15,), (16, 17, 20)]])
 def test_dynamic_scaling_of_a_document_is_that_of_the_document_alone(
-    rows_of: list[tuple[int, ...]], padding: int
+    rows_of: list[tuple[int, ...]], padding: int, pair: MakePair, distance: Distance
 ) -> None:
     """However it is packed and padded: transformers, which stretches a whole batch, sees one document at a time, each anew."""
     ours, theirs = pair("dynamic, long")
@@ -152,7 +93,7 @@ def test_dynamic_scaling_of_a_document_is_that_of_the_document_alone(
             start += len(ids)
 
 
-def test_dynamic_scaling_with_a_cache_is_that_of_transformers() -> None:
+def test_dynamic_scaling_with_a_cache_is_that_of_transformers(pair: MakePair, distance: Distance) -> None:
     """Each new token has the angles of the text so far, and cached keys keep theirs; from within the original length to beyond."""
     ours, theirs = pair("dynamic, long")
     prompt, cache = [5, 9, 31, 7, 20, 2, 44, 60, 3, 11, 12], KVCache()
@@ -164,21 +105,3 @@ def test_dynamic_scaling_with_a_cache_is_that_of_transformers() -> None:
         answer = theirs(given, past_key_values=past, use_cache=True)
         assert distance(logits, answer.logits[:, -1]) < TOLERANCE
         past, given = answer.past_key_values, logits.argmax(-1, keepdim=True)
-
-
-@pytest.mark.parametrize("name", ["grouped queries", "yarn"])
-def test_a_cache_gives_what_the_whole_forward_gives(name: str) -> None:
-    ours, _ = pair(name)
-    batch, cache, pieces = rows(), KVCache(), []
-    for start, end in [(0, 12), (12, 13), (13, 20), (20, 40)]:
-        cut = [x[:, start:end] for x in (batch.input_ids, batch.labels, batch.positions, batch.document_ids)]
-        pieces.append(ours(Batch(*cut), cache))
-    assert distance(torch.cat(pieces, 1), ours(batch)) < TOLERANCE
-    assert cache.length == 40
-
-
-def test_bf16_stays_near_fp32() -> None:
-    """bf16 keeps 8 bits: 4e-3 a rounding, and three layers of them."""
-    ours, _ = pair("llama3")
-    exact = ours(rows())
-    assert distance(ours.bfloat16()(rows()).float(), exact) < 3e-2

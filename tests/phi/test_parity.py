@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.families.parity import BaseParity, rows
+from tests.families.forward import MakePair, cut, rows
+from tests.families.parity import BaseParity
 
 from mt_core.errors import UsageError
-from mt_core.nn import Batch, KVCache
+from mt_core.nn import KVCache
 from mt_plugin_phi.config import PhiConfig
 from mt_plugin_phi.huggingface import ARCHITECTURES, HUGGINGFACE
 from mt_plugin_phi.model import Phi
@@ -96,12 +97,11 @@ class TestPhi(BaseParity):
         "an odd part": ({"rotary_part": 0.2}, "rotary_part=0.2 of 16 channels is 3"),
     }
 
-    def test_a_text_that_grows_into_the_other_factors_is_refused(self) -> None:
+    def test_a_text_that_grows_into_the_other_factors_is_refused(self, pair: MakePair) -> None:
         """Transformers computes the whole text anew there; here what is in the cache would be wrong."""
-        ours, _ = self.pair("LongRoPE")
+        ours, _ = pair("LongRoPE")
         whole, cache = rows([40]), KVCache()
-        cut = [whole.input_ids, whole.labels, whole.positions, whole.document_ids]
         with torch.inference_mode():
-            ours(Batch(*(each[:, :12] for each in cut)), cache)
+            ours(cut(whole, 0, 12), cache)
             with pytest.raises(UsageError, match="grew beyond 16 tokens"):
-                ours(Batch(*(each[:, 12:20] for each in cut)), cache)
+                ours(cut(whole, 12, 20), cache)

@@ -1,19 +1,15 @@
-"""Qwens of ours beside the same ones of transformers, and the table of how far they are apart."""
+"""Qwens of ours beside the same ones of transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from tests.families.forward import MakePair, Pair, make_models
 
 from mt_plugin_qwen.config import QwenConfig
 from mt_plugin_qwen.huggingface import HUGGINGFACE
 from mt_plugin_qwen.model import Qwen
-
-Pair = tuple[Qwen, PreTrainedModel]
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 61,
@@ -52,20 +48,11 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def pair() -> Callable[..., Pair]:
+def pair() -> MakePair:
     """``pair(name)``: the same random weights in both; norms are not at 1 and biases not at 0, where a fault would hide."""
     return make_pair
 
 
 def make_pair(name: str, **more: Any) -> Pair:
-    torch.manual_seed(7)
     config = QwenConfig(**{**SHAPE, **MODELS[name], **more})
-    described = AutoConfig.for_model(**{**HUGGINGFACE.exported(config), "initializer_range": 0.2})
-    theirs = AutoModelForCausalLM.from_config(described, attn_implementation="eager")
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            if parameter.dim() == 1:
-                parameter.uniform_(0.5, 1.5)
-    ours = Qwen(config)
-    ours.load_state_dict(theirs.state_dict())  # experts have the names of transformers' fused ones
-    return ours, theirs
+    return make_models(Qwen, config, HUGGINGFACE.exported(config))

@@ -2,43 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
-import torch
-
-from mt_conformance.forward import generate_greedily
-
-MODELS = ["2.5, untied", "2.5, YaRN", "2.5, window 7 from block 1", "3, untied", "3, YaRN", "3, window 5"]
+from tests.families.forward import BaseBatchedGreedy
 
 
-@pytest.fixture
-def talker(pair: Callable[..., Any]) -> Callable[[str], Any]:
-    """``talker(name)``: a pair that ends no text by itself."""
-
-    def made(name: str) -> Any:
-        ours, theirs = pair(name)
-        theirs.generation_config.eos_token_id = theirs.generation_config.bos_token_id = None
-        return ours.eval(), theirs.eval()
-
-    return made
-
-
-@pytest.mark.parametrize("length", [1, 30])
-@pytest.mark.parametrize("name", MODELS)
-def test_greedy_output_equals_transformers_token_for_token(name: str, length: int, talker: Callable[..., Any]) -> None:
-    ours, theirs = talker(name)
-    prompt = torch.randint(0, 61, (1, length), generator=torch.Generator().manual_seed(length))
-    mask = torch.ones_like(prompt)
-    expected = theirs.generate(prompt, attention_mask=mask, max_new_tokens=40, do_sample=False, pad_token_id=0)
-    assert generate_greedily(ours, [prompt[0].tolist()], 40) == [expected[0, length:].tolist()]
-    assert len(set(expected[0, length:].tolist())) > 3, "a model that repeats itself shows nothing"
-
-
-@pytest.mark.parametrize("name", ["2.5, window 7 from block 1", "3, YaRN"])
-def test_a_batch_gives_the_greedy_tokens_of_one_prompt_at_a_time(name: str, talker: Callable[..., Any]) -> None:
-    """Prompts shorter and longer than the window, padded on the left."""
-    ours, _ = talker(name)
-    prompts = [list(range(1, 20)), [3], [40, 2, 8, 8, 1, 60], list(range(30, 60))]
-    assert generate_greedily(ours, prompts, 25) == [generate_greedily(ours, [prompt], 25)[0] for prompt in prompts]
+class TestQwen(BaseBatchedGreedy):
+    generated_cases = ["2.5, untied", "2.5, YaRN", "2.5, window 7 from block 1", "3, untied", "3, YaRN", "3, window 5"]
+    prompt_lengths = [1, 30]
+    batched_cases = ["2.5, window 7 from block 1", "3, YaRN"]

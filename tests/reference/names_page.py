@@ -25,6 +25,7 @@ MODULES = {
     "mt_core.adapters": "What adapters for linear layers are made of. Taking a name from here imports torch.",
     "mt_core.evaluation": "For evaluations: the model as they see it, and what they find. Imports no torch.",
     "mt_core.generation": "What is asked for, and answered, when a model writes. Imports no torch.",
+    "mt_core.media": "For encoders and projectors: what they read, and how much of a row it takes. Imports no torch.",
     "mt_core.files": "Rows in files, for datasets, and files that a run writes. Imports no torch.",
     "mt_core.weights": "Folders of weights, for families. Imports no torch.",
     "mt_train": "Training from Python. Imports no torch.",

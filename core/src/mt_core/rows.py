@@ -18,6 +18,49 @@ Row = Mapping[str, Any]
 """A plain row with an ``id`` (file and line) and the fields of one documented shape, such as ``text``."""
 
 
+Grid = tuple[int, int, int]
+"""Features of an item as times, rows and columns: their product is their number."""
+
+
+@dataclass(frozen=True)
+class MediaPart:
+    """A part of a row that is no text: an ``image``, a sequence of ``dna`` … (``kind``), and where its content is.
+
+    ``path`` is a file that may be read: whoever makes a part has checked that it lies under the roots of the run. Without it the content
+    is here; that of a sequence is its letters, as ASCII. ``place`` (row and field) begins messages, and is no part of what is equal.
+    """
+
+    kind: str
+    path: str = ""
+    content: bytes = b""
+    place: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class MediaItem:
+    """Media that an encoder reads, by its name in the run: a file, or the content itself; ``digest`` tells one content from another."""
+
+    encoder: str
+    path: str = ""
+    content: bytes = b""
+    digest: bytes = b""
+
+
+@dataclass(frozen=True)
+class MediaSpan:
+    """A run of tokens whose hidden states are those of an item: ``tokens`` of them from ``start`` on.
+
+    The encoder makes ``features`` of the item, in rows and columns where it has a ``grid``; a projector makes the tokens of these. The
+    ids there have no meaning, and nothing is ever found by them.
+    """
+
+    start: int
+    tokens: int
+    item: MediaItem
+    features: int
+    grid: Grid | None = None
+
+
 @dataclass(frozen=True)
 class Sample:
     """An encoded row: token ids, which of them are trained on, and where it came from (``row_id``).
@@ -27,7 +70,7 @@ class Sample:
     A sample may be an item of several documents that do not see one another, such as the two sides of a pair: ``documents`` are their
     lengths, in the order of ``ids``. It is shuffled, packed and counted as one thing, so that they are always in the same row.
     ``document_values`` are numbers for each document, ``token_values`` for each token, by name. Either all samples of a run have
-    ``documents``, or none has, and all have the same names.
+    ``documents``, or none has, and all have the same names. ``media`` are the images and the like, in the order of their places in ``ids``.
     """
 
     ids: Sequence[int]
@@ -37,6 +80,7 @@ class Sample:
     documents: Sequence[int] = ()
     document_values: Mapping[str, Sequence[float]] = field(default_factory=dict)
     token_values: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    media: Sequence[MediaSpan] = ()
 
     @property
     def spans(self) -> list[slice]:
@@ -51,7 +95,7 @@ class FlatRows:
 
     ``ids``, ``trained`` and the values are those of ``Sample``. ``lengths`` are the tokens of each document, ``counts`` the documents of
     each row, and ``sizes`` those of each sample, ``None`` where each is one document. ``weights`` are there where a sample has any,
-    and 1 for the others.
+    and 1 for the others. ``media`` have their places in the columns.
     """
 
     ids: NDArray[np.int64]
@@ -63,6 +107,7 @@ class FlatRows:
     sizes: NDArray[np.int64] | None = None
     document_values: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     token_values: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    media: Sequence[MediaSpan] = ()
 
 
 @runtime_checkable
@@ -77,17 +122,26 @@ Message = Mapping[str, Any]
 
 ``raw`` (bool) marks a plain prompt or response, which is no chat unless ``data.template`` says so; ``input`` is the second part
 of an Alpaca instruction. ``tool_calls`` are as at OpenAI, with arguments as objects; beside them ``content`` may be ``None``.
-``name``, ``tool_call_id`` and ``reasoning_content`` are texts. The first turn has the ``tools`` of the conversation.
+``name``, ``tool_call_id`` and ``reasoning_content`` are texts. The first turn has the ``tools`` of the conversation. ``media`` are
+the parts (``MediaPart``) that ``MEDIA_MARK`` stands for in ``content``, in their order.
 """
+
+MEDIA_MARK = "\ufdd5"
+"""Stands for one part that is no text: a noncharacter, which Unicode keeps free for such use. A run without encoders has none."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of a conversation, which of them are trained on, and their weights where turns have any."""
+    """Token ids of a conversation, which of them are trained on, their weights where turns have any, and its media."""
 
     ids: list[int]
     trained: list[bool]
     weights: list[float] | None = None
+    media: Sequence[MediaSpan] = ()
+
+    def sample(self, row_id: str) -> Sample:
+        """Return the sample of a row that is this conversation."""
+        return Sample(self.ids, self.trained, row_id, self.weights, media=self.media)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mt_core.evaluation import EvaluationComponent
 from mt_core.kinds import Kind
+from mt_core.media import EncoderComponent, ProjectorComponent
 
 KINDS = (
     Kind(
@@ -17,6 +18,24 @@ KINDS = (
         template="mt_train:templates/evaluation",
         conformance="mt_conformance:BaseEvaluationConformance",
         summary="questions to a model, while it is trained and afterwards, and figures of its answers",
+    ),
+    Kind(
+        name="encoder",
+        hook="mt_encoders",
+        offers=EncoderComponent,
+        slot="many",
+        key="encoders",
+        returns="mt_core.nn:Encoder",
+        summary="features of images, sequences or sounds, which stand in rows like tokens",
+    ),
+    Kind(
+        name="projector",
+        hook="mt_projectors",
+        offers=ProjectorComponent,
+        slot="part",
+        given=("source", "target"),
+        returns="mt_core.nn:Projector",
+        summary="features of an encoder to hidden states of the model",
     ),
 )
 KEYS = frozenset(kind.key for kind in KINDS)

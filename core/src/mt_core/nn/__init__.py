@@ -21,6 +21,7 @@ from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import linear_with_low_rank, low_rank
+from mt_core.nn.media import Encoder, MediaBatch, MediaInputs, ProjectedEncoder, Projector
 from mt_core.nn.mixture import Mixture, balance_by_bias, balance_loss, report_choice
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
 from mt_core.nn.objective import TokenObjective, objective_modules
@@ -39,6 +40,7 @@ __all__ = [
     "Choice",
     "DecoderModel",
     "DividesExperts",
+    "Encoder",
     "ExpertExchange",
     "Experts",
     "Fill",
@@ -51,8 +53,12 @@ __all__ = [
     "LossFactor",
     "LossSums",
     "LossTerms",
+    "MediaBatch",
+    "MediaInputs",
     "Mixture",
     "NormNames",
+    "ProjectedEncoder",
+    "Projector",
     "RMSNorm",
     "Received",
     "Rotary",

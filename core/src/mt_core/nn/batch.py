@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mt_core.nn.media import MediaBatch
+
 NOT_TRAINED = -100
 """Label of a token without loss."""
 
@@ -40,7 +42,7 @@ class Batch:
     ``tokens`` are values of tokens, each where its token is predicted, as labels are. ``documents`` are values of documents, numbered
     through all rows; a row without a sample has one document of padding. ``items`` are the numbers of the first document of each
     sample. Where ranks share rows, ``begin`` is the place of the first token here in the whole row, ``documents`` and ``items`` are
-    those of whole rows, and ``over_row`` adds up over these ranks.
+    those of whole rows, and ``over_row`` adds up over these ranks. ``media`` are those of each encoder of the run, by its name.
     """
 
     input_ids: Tensor
@@ -58,6 +60,7 @@ class Batch:
     items: Tensor | None = None
     begin: int = 0
     over_row: Callable[[Tensor], Tensor] = identity
+    media: Mapping[str, MediaBatch] = field(default_factory=dict)
 
     def with_index(self) -> Batch:
         """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
@@ -77,7 +80,8 @@ class Batch:
         assert self.trained_n is None, "with_index() comes after: the indices are those of the part"
         pieces = {name: value.chunk(parts, 1)[part] for name in names if (value := getattr(self, name)) is not None}
         tokens = {name: value.chunk(parts, 1)[part] for name, value in self.tokens.items()}
-        return replace(self, **pieces, tokens=tokens, begin=self.begin + part * (length // parts))
+        media = {name: each.cut(part, parts, length) for name, each in self.media.items()}
+        return replace(self, **pieces, tokens=tokens, media=media, begin=self.begin + part * (length // parts))
 
     def to(self, device: torch.device | str) -> Batch:
         """This batch with its tensors on ``device``."""
@@ -85,6 +89,8 @@ class Batch:
         def move(value: Any) -> Any:
             if isinstance(value, Mapping):
                 return {key: move(each) for key, each in value.items()}
+            if isinstance(value, MediaBatch):
+                return value.to(move)
             return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
 
         return replace(self, **{each.name: move(getattr(self, each.name)) for each in fields(self)})

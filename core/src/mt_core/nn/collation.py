@@ -6,7 +6,8 @@ Shapes: B rows, T tokens of a row, N tokens of all documents, S documents, I ite
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from dataclasses import replace
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from mt_core.nn.batch import NOT_TRAINED, Batch
-from mt_core.rows import FlatRows, Sample
+from mt_core.nn.media import MediaBatch
+from mt_core.rows import FlatRows, MediaSpan, Sample
 
 
 def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
@@ -49,6 +51,7 @@ def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
             name: torch.from_numpy(_fill_empty(each, flat.counts)) for name, each in flat.document_values.items()
         },
         items=torch.from_numpy(_first_documents(flat, empty_B)),
+        media=_media(flat.media, filled_B, length) if flat.media else {},
     )
 
 
@@ -73,7 +76,37 @@ def flatten(rows: Sequence[Sequence[Sample]]) -> FlatRows:
         sizes if any(sample.documents for sample in samples) else None,
         _values([sample.document_values for sample in samples]),
         _values([sample.token_values for sample in samples]),
+        _shift_spans(samples),
     )
+
+
+def _shift_spans(samples: Sequence[Sample]) -> tuple[MediaSpan, ...]:
+    """Media of all samples, with their places among all tokens."""
+    starts = accumulate((len(sample.ids) for sample in samples), initial=0)
+    return tuple(
+        replace(span, start=start + span.start)
+        for sample, start in zip(samples, starts, strict=False)
+        for span in sample.media
+    )
+
+
+def _media(spans: Sequence[MediaSpan], filled_B: NDArray[np.int64], length: int) -> dict[str, MediaBatch]:
+    """The media of each encoder, with their places in the rows."""
+    ends_B, found = filled_B.cumsum(), {}
+    for name in sorted({span.item.encoder for span in spans}):
+        own = [span for span in spans if span.item.encoder == name]
+        places_M = np.concatenate([np.arange(span.start, span.start + span.tokens) for span in own])
+        rows_M = np.searchsorted(ends_B, places_M, side="right")
+        columns_M = places_M - (ends_B - filled_B)[rows_M]
+        found[name] = MediaBatch(
+            tuple(span.item for span in own),
+            tuple(span.features for span in own),
+            tuple(span.tokens for span in own),
+            tuple(span.grid for span in own),
+            torch.from_numpy(rows_M * length + columns_M),
+            torch.arange(len(places_M)),
+        )
+    return found
 
 
 def _values(samples: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, NDArray[np.float32]]:

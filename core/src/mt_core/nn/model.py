@@ -25,6 +25,7 @@ from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import Batch
 from mt_core.nn.cache import KVCache
 from mt_core.nn.context import AttentionFn, BlockContext
+from mt_core.nn.media import MediaInputs, draw_default
 from mt_core.nn.step import StepSums
 from mt_core.step_context import AdapterContext
 
@@ -67,6 +68,7 @@ class TrainModel(nn.Module):
         self.checkpoint_blocks = False
         self.loss_factor = LossFactor()
         self.sums = StepSums()
+        self.media: MediaInputs | None = None
 
     def layers(self) -> Sequence[Layer]:
         """Embed, blocks, final norm, head, in order.
@@ -89,9 +91,18 @@ class TrainModel(nn.Module):
         """The last layer: hidden states to logits."""
         return self.layers()[-1].module
 
+    def embed_batch(self, batch: Batch) -> Tensor:
+        """(B, T) ids -> (B, T, D): what goes into the first block, with media in their places.
+
+        A batch that was read for training has media of every encoder, perhaps a dummy; one without any, such as a token that is
+        generated, calls none.
+        """
+        hidden_BTD: Tensor = self.layers()[0].module(batch.input_ids)
+        return self.media(hidden_BTD, batch.media) if self.media is not None and batch.media else hidden_BTD
+
     def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, D), the hidden states that the head takes."""
-        embed, *blocks, norm, _ = [layer.module for layer in self.layers()]
+        _, *blocks, norm, _ = [layer.module for layer in self.layers()]
         context = BlockContext(
             positions_BT=batch.positions,
             document_ids_BT=batch.document_ids,
@@ -102,7 +113,7 @@ class TrainModel(nn.Module):
             lengths_BT=batch.lengths,
             sums=self.sums,
         )
-        hidden_BTD: Tensor = embed(batch.input_ids)
+        hidden_BTD = self.embed_batch(batch)
         recompute = self.checkpoint_blocks and self.training and torch.is_grad_enabled()
         if recompute and not hidden_BTD.requires_grad:  # a frozen embedding under an adapter
             hidden_BTD.requires_grad_(True)
@@ -117,10 +128,7 @@ class TrainModel(nn.Module):
 
         The default: vectors named ``*.weight`` are 1, other vectors 0, matrices normal with standard deviation 0.02.
         """
-        if tensor.dim() >= 2:
-            tensor.normal_(0.0, 0.02, generator=generator)
-        else:
-            tensor.fill_(1.0 if name.endswith("weight") else 0.0)
+        draw_default(name, tensor, generator)
 
     @property
     def steps(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
 from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.identity import tokenizer_digest
+from mt_train.assemble.media import media_reader, media_rules, with_media
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import evaluation_of, first_rows, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
@@ -181,9 +182,11 @@ def build_evaluation(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Enc
 
 def encoding_of(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
     """Build the objective, which encodes rows, and the rules that hold for all of them."""
-    template = build_template(tokenizer, parts.config.data)
+    template = with_media(parts, build_template(tokenizer, parts.config.data, media=bool(parts.encoders)), tokenizer)
     objective = parts.objective(tokenizer, template)
-    return objective, _rules(parts.config, tokenizer, template)
+    return objective, replace(
+        _rules(parts.config, tokenizer, template), media=media_rules(parts), reader=media_reader(parts)
+    )
 
 
 def _require_rows(samples: EncodedSamples, purpose: str) -> EncodedSamples:

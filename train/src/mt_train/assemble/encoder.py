@@ -48,7 +48,9 @@ class Encoder:
         if self._cache is not None:
             cache, about_rows, check = self._cache
             try:
-                return cache.samples(about_rows.key(split), source, self._objective, self._rules, check)
+                found = cache.samples(about_rows.key(split), source, self._objective, self._rules, check)
+                found.reader = self._rules.reader
+                return found
             except UnusableCacheError as error:
                 if self._parts.config.data.cache != "auto":
                     raise

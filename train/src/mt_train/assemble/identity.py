@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from os.path import expanduser
 from pathlib import Path
@@ -39,6 +39,9 @@ AUTO_BYTES = 50_000_000
 
 BAD_ROWS = frozenset({"on_bad_row", "max_bad_rows"})
 """Keys of the ``data`` section that say what bad rows mean; asked again whenever the cache is opened."""
+
+NO_RULE = BAD_ROWS | {"reader", "media"}
+"""Rules that a key does not have as they are; those of media are in it as the options and the code of the encoders."""
 
 BESIDE_TOKENS = BAD_ROWS | {"cache", "workers", "strict", "prove", "eval", "shuffle", "shuffle_buffer"}
 BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
@@ -157,7 +160,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
     config, kinds = parts.config, ("tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
     read = [path for slot in slots.values() for path in _files_named(slot.options)]
-    kept = {name: value for name, value in asdict(rules).items() if name not in BAD_ROWS}
+    kept = {each.name: getattr(rules, each.name) for each in fields(rules) if each.name not in NO_RULE}
     hashed = cache(code_hash)  # most parts are in the same package
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
@@ -175,7 +178,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
 
 def _makers(parts: Parts) -> dict[str, Offer]:
     """Return whose code makes the tokens, by place: dataset, tokenizer and objective, their parts, and what these take of the run."""
-    slots = ("dataset", "tokenizer", "objective")
+    slots = {"dataset", "tokenizer", "objective", *(f"encoder:{each.name}" for each in parts.encoders)}
     found = {place: offer for place, offer in parts.offers.items() if place.partition(".")[0] in slots}
     while more := {
         place: parts.offers[place]

@@ -18,7 +18,9 @@ from mt_core.components import (
 )
 from mt_core.config.base import ModelConfig, MtConfig
 from mt_core.groups import whole_shape
+from mt_core.media import EncoderComponent, EncoderConfig
 from mt_core.plugins.host import Offer
+from mt_train.assemble.run_encoder import RunEncoder, refuse_shared_kinds
 from mt_train.config.run import RunConfig, SlotRef
 from mt_train.plugins.composition import Part, Uses, with_parts
 from mt_train.plugins.resolve import Resolved
@@ -107,6 +109,7 @@ class Parts:
         """
         options = self.config.model.options if options is None else options
         built: TrainModel = self._build("train_model", options)
+        self._add_media(built)
         self._add_objective_modules(built.head)
         self._list_experts(built, adaptable)
         return built
@@ -152,8 +155,30 @@ class Parts:
         if build is not None:
             from mt_core.nn.objective import OBJECTIVE
 
-            width = next(shape[-1] for shape in map(whole_shape, head.parameters()) if len(shape) == 2)
-            head.add_module(OBJECTIVE, build(self.config.objective.options, width))
+            head.add_module(OBJECTIVE, build(self.config.objective.options, _width(head)))
+
+    def _add_media(self, model: TrainModel) -> None:
+        if self.encoders:
+            from mt_core.nn import MediaInputs
+
+            width = _width(model.head)
+            model.media = MediaInputs({each.name: each.build(width) for each in self.encoders})
+
+    @cached_property
+    def encoders(self) -> tuple[RunEncoder, ...]:
+        """The encoders, in the order of the config. Raises ``ConfigError`` where two read parts of one kind."""
+        named = self.config.extensions.get("encoders", ())
+        found = tuple(map(self._encoder, named if isinstance(named, tuple) else (named,)))
+        refuse_shared_kinds(found)
+        return found
+
+    def _encoder(self, reference: SlotRef) -> RunEncoder:
+        place = f"encoder:{reference.name}"
+        component, options = self.offers[place].component, reference.options
+        assert isinstance(component, EncoderComponent), "the host checks what mt_encoders returns"
+        assert isinstance(options, EncoderConfig), "its config class is checked with the component"
+        (projector,) = self.made_of[place] or ()
+        return RunEncoder.of(reference.name, component, options, projector, self.weights_path)
 
     def quantizer(self) -> Quantizer | None:
         """Build the quantizer; ``None`` where frozen weights stay as they are."""
@@ -244,3 +269,8 @@ class Parts:
         """Yield each component that the run names, with its options."""
         for place, reference in self.chosen.items():
             yield self.offers[place].component, reference.options
+
+
+def _width(head: nn.Module) -> int:
+    """The width of the hidden states that a head takes."""
+    return next(shape[-1] for shape in map(whole_shape, head.parameters()) if len(shape) == 2)

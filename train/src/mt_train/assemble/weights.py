@@ -16,6 +16,7 @@ from mt_core.nn.objective import split_objective_name
 from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import adapter_folder, base_files, check_base_of, first_adapter, without_gone
 from mt_train.assemble.expert_forms import fit_experts
+from mt_train.assemble.media import MEDIA, media_weights
 from mt_train.assemble.merging import AdapterPlacement, merged_weights, other_weights
 from mt_train.assemble.objective_files import read_objective
 from mt_train.assemble.parts import Parts
@@ -137,10 +138,15 @@ def pretrained_values(
         assert parts.weights_path is not None, "and the weights"
         found = parts.weights_format.tensors(parts.weights_path, model.options)
         found = fit_experts(parts, _with_objective(parts.weights_path, found, names), names)
-        drawn = {name for name in names if _may_lack(name, names, own_head=parts.objective_component.head == "own")}
+        drawn = {
+            name
+            for name in names
+            if name.startswith(MEDIA) or _may_lack(name, names, own_head=parts.objective_component.head == "own")
+        }
         wanted = [name for name in names if name in found or name not in drawn]
         source = check_names(found, wanted, model.source.allow_missing, model.source.allow_unexpected, say)
         source = _with_new_rows(parts, model, source, say)
+    source = {**{name: load for name, load in media_weights(parts).items() if name in set(names)}, **source}
     known, overlay = set(names), fit_experts(parts, _overlay(model.source.overlay), names)
     if not adapted:
         _check_overlay(model.source.overlay, overlay, names)

@@ -23,16 +23,30 @@ ids of rows as UTF-8, and where each ends; the numbers of the samples that have 
 ITEM_COLUMNS = {"documents": "q", "document_ends": "q"}
 """Further columns where samples have several documents: tokens of each document, and where each sample's end."""
 
+MEDIA_COLUMNS = {"media": "q", "media_ends": "q", "media_items": "B", "media_item_ends": "q"}
+"""Further columns in a run with encoders: ``MEDIA_NUMBERS`` numbers of each span, and where each sample's end; its item as bytes,
+and where each span's ends."""
+
+MEDIA_NUMBERS = 6
+"""Start, tokens, features, and the three numbers of the grid, 0 where there is none."""
+
 OF_DOCUMENT, OF_TOKEN = "document.", "token."
 """Begins of the names of columns of values, which are there where samples have any."""
 
-ENDS = {"ends": "ids", "row_id_ends": "row_ids", "weight_ends": "weights", "document_ends": "documents"}
+ENDS = {
+    "ends": "ids",
+    "row_id_ends": "row_ids",
+    "weight_ends": "weights",
+    "document_ends": "documents",
+    "media_ends": "media",
+    "media_item_ends": "media_items",
+}
 """Column of offsets → the column that they point into."""
 
 
 def code_of(name: str) -> str:
     """Return the type code of a column."""
-    return (COLUMNS | ITEM_COLUMNS).get(name, "f")
+    return _CODES.get(name, "f")
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -42,7 +56,8 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 def is_column(name: str) -> bool:
     """Return whether samples may have a column of this name, which is one of a file, too."""
-    return name in COLUMNS or name in ITEM_COLUMNS or _VALUES.fullmatch(name) is not None
+    return name in _CODES or _VALUES.fullmatch(name) is not None
 
 
+_CODES = COLUMNS | ITEM_COLUMNS | MEDIA_COLUMNS
 _VALUES = re.compile(r"(document|token)\.[a-z0-9_]+")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mt_core.errors import DataError
 from mt_core.rows import Rejected, Sample
-from mt_train.data.lengths import NOTHING_LEFT, Lengths, pick, refuse_excess
+from mt_train.data.lengths import NOTHING_LEFT, Lengths, pick, refuse_excess, without_cut_spans
 
 ANSWERS_TOO_LONG = "answers alone longer than data.{key}; --data.truncation right cuts their ends"
 
@@ -59,6 +59,7 @@ def fit_item(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
         _choose_places(sample, places, prompt, answer, lengths)
         for places, prompt, answer in zip(documents, prompts, answers, strict=True)
     ]
+    kept = [without_cut_spans(sample, places) for places in kept]
     if not all(any(sample.trained[place] for place in places[1:]) for places in kept):
         return Rejected(NOTHING_LEFT, sample.row_id)
     return [pick(sample, [place for places in kept for place in places], [len(places) for places in kept])]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mt_core.errors import DataError
-from mt_core.rows import Rejected, Sample
+from mt_core.rows import MediaSpan, Rejected, Sample
 from mt_train.config.sections import Truncation
 
 T = TypeVar("T")
@@ -78,6 +78,12 @@ def split(sample: Sample, max_len: int) -> list[Sample]:
     They overlap by one token, which is context in the second piece, so that every trained token is predicted once.
     """
     starts = range(0, len(sample.ids) - 1, max_len - 1)
+    for span in sample.media:
+        if any(span.start < start < span.start + span.tokens for start in (*starts, *(s + max_len for s in starts))):
+            raise DataError(
+                f"{sample.row_id}: data.truncation=split would cut media of {span.tokens} tokens at token {span.start}; raise"
+                " --data.max-len, or choose --data.truncation drop, left, right or middle"
+            )
     pieces = (range(start, min(start + max_len, len(sample.ids))) for start in starts)
     return [pick(sample, places) for places in pieces if any(sample.trained[place] for place in places[1:])]
 
@@ -89,11 +95,20 @@ def _cut(sample: Sample, lengths: Lengths) -> list[Sample] | Rejected:
     source = _shorten(places[: trained[0]], lengths.max_source_len, sample, trained[-1], lengths)
     target = _shorten(places[trained[0] :], lengths.max_target_len, sample, trained[-1], lengths)
     kept = _shorten(source + target, lengths.max_len, sample, trained[-1], lengths)
+    kept = without_cut_spans(sample, kept)
     left = [place for place in kept[1:] if sample.trained[place]]
     stop = _stop(sample, trained[-1], lengths)
     if not left or (len(left) <= stop and left == trained[-len(left) :] != trained):
         return Rejected(NOTHING_LEFT, sample.row_id)
     return [pick(sample, kept)]
+
+
+def without_cut_spans(sample: Sample, places: list[int]) -> list[int]:
+    """Return the places without those of media of which some are missing: an image goes as a whole, or not at all."""
+    kept = set(places) if sample.media else set()
+    cut = [span for span in sample.media if not kept.issuperset(range(span.start, span.start + span.tokens))]
+    gone = {place for span in cut for place in range(span.start, span.start + span.tokens)}
+    return [place for place in places if place not in gone] if gone else places
 
 
 def _shorten(places: list[int], limit: int | None, sample: Sample, last: int, lengths: Lengths) -> list[int]:
@@ -129,5 +144,20 @@ def pick(sample: Sample, places: Sequence[int], documents: Sequence[int] = ()) -
     weights = None if sample.weights is None else take(sample.weights)
     values = {name: take(each) for name, each in sample.token_values.items()}
     return Sample(
-        take(sample.ids), take(sample.trained), sample.row_id, weights, documents, sample.document_values, values
+        take(sample.ids),
+        take(sample.trained),
+        sample.row_id,
+        weights,
+        documents,
+        sample.document_values,
+        values,
+        _move_spans(sample.media, places),
     )
+
+
+def _move_spans(spans: Sequence[MediaSpan], places: Sequence[int]) -> tuple[MediaSpan, ...]:
+    """The spans that are left with these places, where they stand then."""
+    if not spans:
+        return ()
+    where = {place: number for number, place in enumerate(places)}
+    return tuple(replace(span, start=where[span.start]) for span in spans if span.start in where)

@@ -238,4 +238,6 @@ def make_batch(
         length = padded_size(max(1, content.longest), PAD_MULTIPLE)
     number, parts = part
     batch = objective.collate(content, length=-(-length // parts) * parts)
+    if samples.reader is not None:
+        batch = samples.reader(batch)
     return (batch if parts == 1 else batch.cut(number, parts)).with_index()

@@ -11,16 +11,30 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.errors import ComponentError, DataError
-from mt_core.rows import Sample
-from mt_train.data.columns import COLUMNS, ENDS, ITEM_COLUMNS, OF_DOCUMENT, OF_TOKEN, code_of, dtype_of, is_column
+from mt_core.rows import MediaSpan, Sample
+from mt_train.data.columns import (
+    COLUMNS,
+    ENDS,
+    ITEM_COLUMNS,
+    MEDIA_COLUMNS,
+    OF_DOCUMENT,
+    OF_TOKEN,
+    code_of,
+    dtype_of,
+    is_column,
+)
+from mt_train.data.media.columns import add_spans, spans_of
 from mt_train.data.order import as_written
 from mt_train.data.row_statistics import RowStatistics
+
+if TYPE_CHECKING:
+    from mt_train.data.media.reader import MediaReader
 
 
 class EncodedSamples:
@@ -31,16 +45,24 @@ class EncodedSamples:
         columns: Mapping[str, NDArray[Any]] | None = None,
         report: RowStatistics | None = None,
         fingerprint: Mapping[str, Any] | None = None,
+        *,
+        reader: MediaReader | None = None,
     ) -> None:
-        """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``) with what is known of them."""
+        """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``) with what is known of them.
+
+        ``reader`` reads the media of batches; with it samples may have some.
+        """
+        codes = COLUMNS | (MEDIA_COLUMNS if reader is not None else {})
         self._growing: dict[str, array[Any]] = (
-            {} if columns is not None else {name: array(code) for name, code in COLUMNS.items()}
+            {} if columns is not None else {name: array(code) for name, code in codes.items()}
         )
+        self._given = len(self._growing)
         for name in self._growing.keys() & ENDS.keys():
             self._growing[name].append(0)
         self._columns = dict(columns) if columns is not None else {}
         self._fingerprint = dict(fingerprint) if fingerprint is not None else None
         self.report = report or RowStatistics()
+        self.reader = reader
 
     def __len__(self) -> int:
         return len(self.column("ends")) - 1
@@ -62,7 +84,12 @@ class EncodedSamples:
             lengths,
             self._values(OF_DOCUMENT, slice(first, first + (len(lengths) or 1))),
             self._values(OF_TOKEN, slice(start, end)),
+            self.media_of(number),
         )
+
+    def media_of(self, number: int) -> tuple[MediaSpan, ...]:
+        """Return the media of a sample, with their places in it."""
+        return spans_of(self.column, number) if "media" in self.names else ()
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[number] for number in range(len(self)))
@@ -92,7 +119,7 @@ class EncodedSamples:
 
         What tells the samples from others is what it was: such values are measured, and follow from them.
         """
-        return EncodedSamples({**self.columns, **values}, self.report, self.fingerprint())
+        return EncodedSamples({**self.columns, **values}, self.report, self.fingerprint(), reader=self.reader)
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         """Ids and trained places of all samples, one after another, and where each sample begins, with the end of the last."""
@@ -156,8 +183,10 @@ class EncodedSamples:
             raise DataError(
                 f"{sample.row_id}: a token id is below {-(1 << 31)} or above {_LARGEST}. Encode the row again, or leave it out"
             ) from error
-        if sample.documents or sample.document_values or sample.token_values or len(grown) > len(COLUMNS):
+        if sample.documents or sample.document_values or sample.token_values or len(grown) > self._given:
             self._add_item(sample)
+        if "media" in grown:
+            add_spans(grown, sample.media)
         if sample.weights is not None:
             grown["weighted"].append(len(grown["ends"]) - 1)
             grown["weights"].fromlist(list(sample.weights))
@@ -178,7 +207,7 @@ class EncodedSamples:
         wanted = {*values, *(ITEM_COLUMNS if sample.documents else ())}
         if not len(self):
             self._growing |= {name: array(code_of(name), [0] if name in ENDS else []) for name in sorted(wanted)}
-        found = self._growing.keys() - COLUMNS.keys()
+        found = self._growing.keys() - COLUMNS.keys() - MEDIA_COLUMNS.keys()
         if wanted != found:
             raise ComponentError(
                 f"{sample.row_id}: the objective gives a sample with {_join(wanted)}, after others with {_join(found)}; all samples"
@@ -205,15 +234,18 @@ class EncodedSamples:
             digest.update(self.column(name).view(np.uint8).data)
         for number in self.column("weighted").tolist():
             digest.update(repr((number, self._weights(number))).encode())
-        for name in sorted(self.names - COLUMNS.keys()):
+        for name in sorted(self.names - COLUMNS.keys() - {"media_items", "media_item_ends"}):
             digest.update(name.encode() + self.column(name).tobytes())
+        for number in range(len(self)) if "media" in self.names else ():
+            for span in self.media_of(number):  # by its content, wherever the file lies
+                digest.update(span.item.encoder.encode() + (span.item.digest or span.item.content))
         counts = {"samples": len(self), "tokens": self.report.tokens_total, "trained": self.report.tokens_trained}
         return {"rows": self.report.rows_kept, **counts, "sha256": digest.hexdigest()}
 
     def split_off(self, share: float) -> tuple[EncodedSamples, EncodedSamples]:
         """All but the last ``share`` of the samples, and those: for a source whose only row is one long document."""
         cut = len(self) - max(1, int(len(self) * as_written(share))) if len(self) > 1 else 1
-        parts = EncodedSamples(), EncodedSamples()
+        parts = EncodedSamples(reader=self.reader), EncodedSamples(reader=self.reader)
         for number, sample in enumerate(self):
             parts[number >= cut].add(sample)
         of_rows = (

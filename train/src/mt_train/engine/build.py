@@ -210,7 +210,9 @@ def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSour
         return source[name]()
     value = torch.empty(shape, dtype=torch.float32)
     generator, of_objective = tensor_generator(seed, name), split_objective_name(name)
-    if of_objective is None:
+    if model.media is not None and name.startswith("media."):
+        model.media.init_tensor(name.removeprefix("media."), value, generator)
+    elif of_objective is None:
         model.init_tensor(name, value, generator)
     else:
         draw = getattr(objective_modules(model.head), "init_tensor", model.init_tensor)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from mt_core import DataError, Rejected, Row, Sample, conversation
+from mt_core.media import MediaSpan
 
 from .shapes import EQUAL, SIDES, is_empty, number_of, read_preference
 
@@ -92,6 +94,17 @@ def item(
         [len(each.ids) for each in documents],
         document_values or {},
         token_values or {},
+        _join_media(documents),
+    )
+
+
+def _join_media(documents: Sequence[Encoded]) -> tuple[MediaSpan, ...]:
+    """Media of documents with their places in the sample."""
+    starts = accumulate((len(each.ids) for each in documents), initial=0)
+    return tuple(
+        replace(span, start=start + span.start)
+        for each, start in zip(documents, starts, strict=False)
+        for span in each.media
     )
 
 

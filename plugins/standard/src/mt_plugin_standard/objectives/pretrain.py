@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core import (
     DataError,
+    Encoded,
     ManyTexts,
     Rejected,
     Row,
@@ -17,6 +18,7 @@ from mt_core import (
     text_encoder,
     text_field,
 )
+from mt_core.media import EncodesMedia, MediaPart, MediaSpan
 from mt_core.nn import TokenObjective
 
 from .tokenised import tokenised_sample
@@ -41,8 +43,11 @@ class Pretrain(TokenObjective):
         if (sample := tokenised_sample(row)) is not None:
             return sample
         if row.get("text") is None and is_conversation(row):
-            return _sample(self._conversation(row), row["id"])
+            encoded = self._conversation(row)
+            return _sample(encoded.ids, row["id"], encoded.media)
         text = text_field(row, "text")
+        if isinstance(parts := row.get("media"), tuple):  # a run with encoders has put it there
+            return self._with_media(text, parts).sample(row["id"])
         return self._text(text, self._encode(text), row["id"])
 
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]:
@@ -63,7 +68,11 @@ class Pretrain(TokenObjective):
             )
         return _sample([*self._begin, *ids, *self._end], row_id)
 
-    def _conversation(self, row: Row) -> list[int]:
+    def _with_media(self, text: str, parts: Sequence[MediaPart]) -> Encoded:
+        assert isinstance(self._template, EncodesMedia), "the template of a run with encoders does"
+        return self._template.encode_text(text, parts, begin=self._begin, end=self._end)
+
+    def _conversation(self, row: Row) -> Encoded:
         turns = conversation(row)
         if any("train" in turn or "weight" in turn for turn in turns):
             raise DataError(
@@ -71,16 +80,20 @@ class Pretrain(TokenObjective):
                 " choose --objective sft, with --data.train-on all if you like, or take that out of the row"
             )
         try:
-            return self._template.encode(turns).ids
+            return self._template.encode(turns)
         except DataError as error:
             raise DataError(f"{row['id']}: {error}") from error
 
 
 def _is_text(row: Row) -> bool:
-    return row.get("text") is not None and row.get("input_ids") is None
+    return row.get("text") is not None and row.get("input_ids") is None and not isinstance(row.get("media"), tuple)
 
 
-def _sample(ids: list[int], row_id: str) -> Sample | Rejected:
+def _sample(ids: list[int], row_id: str, media: Sequence[MediaSpan] = ()) -> Sample | Rejected:
+    """The sample of ids that are all trained on, but for those of media."""
     if len(ids) < 2:
         return Rejected("no token is left to train on after the first", row_id)
-    return Sample(ids, [True] * len(ids), row_id)
+    trained = [True] * len(ids)
+    for span in media:
+        trained[span.start : span.start + span.tokens] = [False] * span.tokens
+    return Sample(ids, trained, row_id, media=media)

@@ -60,7 +60,7 @@ def _sample(encoded: Encoded, messages: Sequence[Message], row_id: str) -> Sampl
         return Rejected("no turn is to be trained on" if is_bad else "'response' has no token of its own", row_id)
     if not any(islice(encoded.trained, 1, None)):
         return Rejected("no token is left to train on after the first", row_id)
-    return Sample(encoded.ids, encoded.trained, row_id, encoded.weights)
+    return encoded.sample(row_id)
 
 
 def _is_empty(message: Message) -> bool:

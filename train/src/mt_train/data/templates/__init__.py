@@ -22,22 +22,25 @@ if TYPE_CHECKING:
 _DEFAULTS = DataConfig()
 
 
-def build_template(tokenizer: Tokenizer, config: DataConfig = _DEFAULTS) -> Template:
-    """The run's template, as ``data.template`` and its neighbours say. Raises ``DataError`` where the tokenizer has none of its own."""
+def build_template(tokenizer: Tokenizer, config: DataConfig = _DEFAULTS, *, media: bool = False) -> Template:
+    """The run's template, as ``data.template`` and its neighbours say. ``media``: turns may have marks, which become ``MEDIA_ID``.
+
+    Raises ``DataError`` where the tokenizer has none of its own.
+    """
     additions = Additions(config.system, config.prefix, config.postfix)
     if config.template is None:
-        return DefaultTemplate(tokenizer, additions, config.train_on)
+        return DefaultTemplate(tokenizer, additions, config.train_on, media=media)
     if config.template == PLAIN:
-        return PlainTemplate(tokenizer, additions, config.train_on)
+        return PlainTemplate(tokenizer, additions, config.train_on, media=media)
     if config.template == OWN:
-        return ChatTemplate(tokenizer, own_source(tokenizer), additions, config.train_on)
+        return ChatTemplate(tokenizer, own_source(tokenizer), additions, config.train_on, media=media)
     if config.template in TEMPLATES:
         source = _template_named(config.template)
         tools = any(key in source for key in MESSAGE_KEYS)
         return ChatTemplate(
-            tokenizer, source, additions, config.train_on, name=config.template, begins=True, tools=tools
+            tokenizer, source, additions, config.train_on, name=config.template, begins=True, tools=tools, media=media
         )
-    return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="of data.template")
+    return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="of data.template", media=media)
 
 
 def jinja_source(tokenizer: Tokenizer, config: DataConfig) -> str | None:
@@ -56,14 +59,15 @@ def _template_named(name: str) -> str:
 class DefaultTemplate:
     """The tokenizer's own template, and plain text for rows that are a prompt and a response and nothing else."""
 
-    def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str) -> None:
-        self._tokenizer, self._given, self._train_on = tokenizer, additions, train_on
-        self._plain = PlainTemplate(tokenizer, additions, train_on)
+    def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str, *, media: bool = False) -> None:
+        self._tokenizer, self._given, self._train_on, self._media = tokenizer, additions, train_on, media
+        self._plain = PlainTemplate(tokenizer, additions, train_on, media=media)
         self.additions = additions.keys
 
     @cached_property
     def _own_template(self) -> ChatTemplate:
-        return ChatTemplate(self._tokenizer, own_source(self._tokenizer), self._given, self._train_on)
+        source = own_source(self._tokenizer)
+        return ChatTemplate(self._tokenizer, source, self._given, self._train_on, media=self._media)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

@@ -33,9 +33,10 @@ class ChatTemplate:
         name: str = "of the tokenizer",
         begins: bool = False,
         tools: bool = True,
+        media: bool = False,
     ) -> None:
         self._tokenizer, self._train_on, self._name = tokenizer, train_on, name
-        self._notation = Notation(tokenizer)
+        self._notation = Notation(tokenizer, media=media)
         self._source = TemplateSource(source, self._notation.names, name)
         self._begins = begins or not self._notation.is_native
         self._writes: dict[str, bool] = {} if tools else dict.fromkeys(PROBES, False)

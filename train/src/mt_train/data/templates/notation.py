@@ -18,12 +18,15 @@ from typing import NamedTuple
 
 from mt_core.errors import DataError
 from mt_core.protocols import ManyOffsets, Tokenizer
-from mt_core.rows import Message
+from mt_core.rows import MEDIA_MARK, Message
 from mt_train.data.templates.spelled_text import SURROGATES, SpelledText, show, store
 from mt_train.data.templates.turnwise import MARK
 from mt_train.data.texts import texts_in, with_texts
 
 _BOS, _EOS = "\ufdd2", "\ufdd3"
+MEDIA_ID = -1
+"""Stands for a mark among ids until what it stands for is put there."""
+
 SAID = ("content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls", "tools")
 """Keys of a message for what people, models and tools wrote."""
 
@@ -85,10 +88,11 @@ class Notation:
     """Notation of special tokens in a text for one tokenizer, and its reader.
 
     ``names`` are what a template may write, such as ``bos_token``. A tokenizer that reads special tokens in a text says so with
-    ``special_tokens`` (their names), one that does not may list them in ``special_ids`` (text → id).
+    ``special_tokens`` (their names), one that does not may list them in ``special_ids`` (text → id). With ``media`` each
+    ``MEDIA_MARK`` is one token, ``MEDIA_ID``, and what follows it is read as what follows a special token.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, media: bool = False) -> None:
         self._tokenizer = tokenizer
         named: Mapping[str, str] = getattr(tokenizer, "special_tokens", {})
         ids: Mapping[str, int] = getattr(tokenizer, "special_ids", {})
@@ -96,6 +100,11 @@ class Notation:
         """Whether the tokenizer reads special tokens in a text by itself."""
         marks = {_BOS: tokenizer.bos_id, _EOS: tokenizer.eos_id}
         self._ids: dict[str, int] = {} if named else {**{k: v for k, v in marks.items() if v is not None}, **ids}
+        self._stand_in = ""
+        if media and named:
+            self._stand_in = named.get("eos_token") or next(iter(named.values()))
+        elif media:
+            self._ids[MEDIA_MARK] = MEDIA_ID
         own = {"bos_token": _BOS if _BOS in self._ids else "", "eos_token": _EOS if _EOS in self._ids else ""}
         self.names: Mapping[str, str] = {"bos_token": "", "eos_token": "", **named} if named else own
         special = [*(getattr(tokenizer, "special_texts", named.values()) if named else ids)]
@@ -140,6 +149,12 @@ class Notation:
 
     def read(self, texts: Sequence[str]) -> list[TokenSpans]:
         """The tokens of rendered texts. Raises ``MtError`` for a tokenizer that knows no offsets."""
+        if self._stand_in and any(MEDIA_MARK in text for text in texts):
+            read = self._read([text.replace(MEDIA_MARK, self._stand_in) for text in texts])
+            return [_put_marks(text, self._stand_in, each) for text, each in zip(texts, read, strict=True)]
+        return self._read(texts)
+
+    def _read(self, texts: Sequence[str]) -> list[TokenSpans]:
         parted = [self._split(text) for text in texts]
         pairs = zip(map(show, texts), parted, strict=True)
         plain = [text[part.start : part.end] for text, parts in pairs for part in parts if part.ids is None]
@@ -203,6 +218,26 @@ def _join(parts: Sequence[_Part], encoded: Iterator[tuple[list[int], Sequence[tu
         own, places = next(encoded) if known is None else (known, [(0, end - begin)] * len(known))
         ids += own
         offsets += [(begin + first, begin + last) for first, last in places]
+    return TokenSpans(ids, offsets)
+
+
+def _put_marks(text: str, stand_in: str, read: TokenSpans) -> TokenSpans:
+    """The tokens of a text in which ``stand_in`` stood for each mark, with ``MEDIA_ID`` for those, and the places of the text itself."""
+    more = len(stand_in) - 1
+    begins = [found.start() + number * more for number, found in enumerate(re.finditer(MEDIA_MARK, text))]
+    if not begins:
+        return read
+
+    def move(place: int) -> int:
+        number = bisect_right(begins, place)  # marks that begin there or before
+        inside = number and place < begins[number - 1] + len(stand_in)
+        return begins[number - 1] - (number - 1) * more if inside else place - number * more
+
+    ids, offsets, known = [], [], set(begins)
+    for token, (start, end) in zip(read.ids, read.offsets, strict=True):
+        is_mark = start in known and end == start + len(stand_in)
+        ids.append(MEDIA_ID if is_mark else token)
+        offsets.append((move(start), move(start) + 1 if is_mark else move(end)))
     return TokenSpans(ids, offsets)
 
 

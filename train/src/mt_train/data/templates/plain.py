@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from mt_core.data.text_ids import begin_ids, continuation_encoder, text_encoder
 from mt_core.protocols import ManyTexts, Tokenizer
-from mt_core.rows import Encoded, Message
+from mt_core.rows import MEDIA_MARK, Encoded, Message
 from mt_train.data.templates.additions import Additions, trained_turns
+from mt_train.data.templates.notation import MEDIA_ID
 from mt_train.data.templates.tools import refuse_tools
 
 
@@ -17,9 +19,11 @@ class PlainTemplate:
 
     stop_text = None
 
-    def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str) -> None:
-        self._tokenizer, self._additions, self._train_on = tokenizer, additions, train_on
+    def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str, *, media: bool = False) -> None:
+        self._tokenizer, self._additions, self._train_on, self._media = tokenizer, additions, train_on, media
         self._encode, self._continued = text_encoder(tokenizer), continuation_encoder(tokenizer)
+        if media:
+            self._encode, self._continued = mark_encoders(self._encode, self._continued)
         self._begin = begin_ids(tokenizer)
         self.additions = additions.keys
         self.stop_ids = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
@@ -56,7 +60,7 @@ class PlainTemplate:
 
     def _encode_texts(self, texts: Sequence[str]) -> dict[str, list[int]]:
         """The ids of texts."""
-        if isinstance(self._tokenizer, ManyTexts):
+        if isinstance(self._tokenizer, ManyTexts) and not self._media:
             return dict(zip(texts, self._tokenizer.encode_many(texts), strict=True))
         return {text: self._encode(text) for text in texts}
 
@@ -95,6 +99,22 @@ class PlainTemplate:
         if joint_ids[: len(context_ids)] == context_ids:
             return context_ids, joint_ids[len(context_ids) :]
         return context_ids, self._continued(response)
+
+
+Encode = Callable[[str], list[int]]
+
+
+def mark_encoders(encode: Encode, continued: Encode) -> tuple[Encode, Encode]:
+    """Return both encoders for texts with marks: each is ``MEDIA_ID``, and what follows it goes on after another text."""
+
+    def split(first: Encode, text: str) -> list[int]:
+        begin, *others = text.split(MEDIA_MARK)
+        ids = first(begin) if begin or not others else []
+        for other in others:
+            ids = [*ids, MEDIA_ID, *(continued(other) if other else [])]
+        return ids
+
+    return partial(split, encode), partial(split, continued)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,161 @@
+"""Encoders of media and their projectors, as a run names them, and the half of an encoder that reads. Torch is not imported.
+
+An encoder makes features of an image, a sequence or a sound, and its projector makes of these the hidden states that stand in a row in
+the place of tokens. How many there are follows from the content's header or length alone, so rows are cut, packed and counted before
+anything is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from pydantic import Field, field_validator
+
+from mt_core.components import Component, PartChoice, WeightsFormat
+from mt_core.config.base import MtConfig
+from mt_core.errors import ComponentError
+from mt_core.rows import MEDIA_MARK, Encoded, Grid, MediaItem, MediaPart, MediaSpan
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "MEDIA_MARK",
+    "Arrays",
+    "DescribesItems",
+    "EncoderComponent",
+    "EncoderConfig",
+    "EncodesMedia",
+    "Grid",
+    "Measured",
+    "MediaItem",
+    "MediaPart",
+    "MediaSpan",
+    "Processor",
+    "ProjectorComponent",
+]
+
+Arrays = Mapping[str, "NDArray[np.generic]"]
+"""Arrays of some items by name. Each begins with a dimension along which those of several items are joined; an item may have as many
+rows there as it likes."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An item, as its header says: features that the encoder makes of it, rows and columns of them, and 8 bytes of its content's hash."""
+
+    features: int
+    grid: Grid | None
+    digest: bytes
+
+
+class Processor(Protocol):
+    """The half of an encoder that knows files: what a part is, and how it becomes arrays. Values belong to the encoder's weights.
+
+    It is called in threads and forked workers, and imports no torch.
+    """
+
+    def measure(self, part: MediaPart) -> Measured:
+        """Return what is known before anything is decoded. Raises ``DataError`` for a part that cannot be read."""
+        ...
+
+    def read(self, item: MediaItem) -> Arrays:
+        """Decode one item: a pure function of its content. Raises ``DataError`` where that is another than was measured."""
+        ...
+
+    def dummy(self) -> tuple[Measured, Arrays]:
+        """Return the smallest item, which is encoded where a batch has none: every rank calls every encoder once."""
+        ...
+
+
+@runtime_checkable
+class DescribesItems(Protocol):
+    """A processor that says what an item is, in a few words for people: ``image 336×336``, by its header alone."""
+
+    def describe(self, item: MediaItem) -> str: ...
+
+
+@runtime_checkable
+class EncodesMedia(Protocol):
+    """The template of a run with encoders: a text that is no conversation may have media, too."""
+
+    def encode_text(
+        self, text: str, parts: Sequence[MediaPart], *, begin: Sequence[int], end: Sequence[int]
+    ) -> Encoded:
+        """Return a text with its media, all else of which is trained on, between the ids that begin and end it."""
+        ...
+
+
+class EncoderConfig(MtConfig):
+    """Options that every encoder has; its own come beside them."""
+
+    projector: Mapping[str, Any] = Field(
+        default={"name": "mlp"}, description="the projector and its options: {name: mlp, depth: 2}"
+    )
+    weights: str | None = Field(
+        None, description="folder of its weights, or 'model' for that of model.weights; drawn from the seed without"
+    )
+    layer: int | None = Field(
+        None,
+        ge=-1000,
+        le=1000,
+        description="layer whose output is the features (-2: the last but one); the last without",
+    )
+    begin: str = Field("", description="text in front of an item, special tokens allowed")
+    end: str = Field("", description="text behind it")
+    token: str | None = Field(
+        None, description="special token whose id fills the places of an item; it has no meaning here"
+    )
+    limit: int | None = Field(None, ge=1, le=1_000_000, description="most items of a row; a row with more is a bad one")
+
+    @field_validator("projector", mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+def projector_of(config: EncoderConfig) -> Mapping[str, PartChoice]:
+    """Return the projector that an encoder's config names, as its only part."""
+    return {"projector": PartChoice.of(config.projector, kind="projector")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderComponent(Component):
+    """An encoder. ``build(config)`` returns a ``mt_core.nn.Encoder``; its projector is no matter of its own.
+
+    ``reads`` are the kinds of parts that it takes (``image``); a run has one encoder for each kind. ``width(config)`` is that of a feature,
+    ``processor(config)`` the half that reads, both without torch. ``formats`` are those of ``weights``; names there are
+    those of the module that ``build`` returns.
+    """
+
+    config: type[MtConfig] = EncoderConfig
+    parts: Callable[[Any], Mapping[str, PartChoice]] | None = projector_of
+    reads: frozenset[str]
+    width: Callable[[Any], int]
+    processor: Callable[[Any], Processor]
+    formats: tuple[WeightsFormat, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not issubclass(self.config, EncoderConfig):
+            raise ComponentError(
+                f"the config of encoder {self.name!r} is {self.config.__name__}; it must be a subclass of mt_core.EncoderConfig"
+            )
+        if not self.reads:
+            raise ComponentError(
+                f"encoder {self.name!r} reads no kind of part; say reads=frozenset({{'image'}}), for instance"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectorComponent(Component):
+    """A projector: ``build(config, source, target)`` returns a ``mt_core.nn.Projector`` from features to hidden states of these widths.
+
+    ``tokens(config, features, grid)`` is how many hidden states it makes of an item: pure, without torch. Raises ``DataError`` for an
+    item of which it can make none.
+    """
+
+    tokens: Callable[[Any, int, Grid | None], int]

@@ -1,0 +1,119 @@
+"""Media in a batch, and the modules that make hidden states of them.
+
+Shapes: B rows, T tokens, D model width, I items, N features of all items, W width of a feature, M projected features of all items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mt_core.rows import Grid, MediaItem
+
+MEDIA = "media"
+"""Prefix of the names of all that encodes media in a model, with the dot behind it left out."""
+
+
+@dataclass(frozen=True)
+class MediaBatch:
+    """Media of one encoder in a batch, in the order of their places.
+
+    ``places_M`` are flat places in (B, T), ``rows_M`` the projected features that stand there: all of them where a rank has whole rows.
+    ``features``, ``tokens`` and ``grids`` are those of each item. ``inputs`` are what the encoder reads; only who has the first layer has
+    them. Where there is no item they are those of a dummy, whose features stand nowhere, and ``features`` and ``grids`` are its own.
+    """
+
+    items: tuple[MediaItem, ...]
+    features: tuple[int, ...]
+    tokens: tuple[int, ...]
+    grids: tuple[Grid | None, ...]
+    places_M: Tensor
+    rows_M: Tensor
+    inputs: Mapping[str, Tensor] | None = None
+
+    def cut(self, part: int, parts: int, length: int) -> MediaBatch:
+        """Keep the places in part ``part`` of ``parts`` of rows of ``length`` tokens, counted in the part. The items stay all."""
+        size = length // parts
+        rows_M, columns_M = self.places_M // length, self.places_M % length
+        here_M = columns_M // size == part
+        places_M = rows_M * size + columns_M - part * size
+        return replace(self, places_M=places_M[here_M], rows_M=self.rows_M[here_M])
+
+    def to(self, move: Callable[[Tensor], Tensor]) -> MediaBatch:
+        """Return this batch with every tensor moved."""
+        inputs = None if self.inputs is None else {name: move(each) for name, each in self.inputs.items()}
+        return replace(self, places_M=move(self.places_M), rows_M=move(self.rows_M), inputs=inputs)
+
+
+class Encoder(nn.Module):
+    """Inputs of items to their features. A call must not depend on what the items are: every rank makes the same ones."""
+
+    def forward(self, inputs: Mapping[str, Tensor], features: Sequence[int]) -> Tensor:
+        """Return (N, W), the features of all items one after another, so many of each."""
+        raise NotImplementedError
+
+    def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
+        """Fill one parameter in place, as ``TrainModel.init_tensor`` does, by the name that it has in this module."""
+        draw_default(name, tensor, generator)
+
+
+class Projector(nn.Module):
+    """Features to hidden states, as many of an item as ``ProjectorComponent.tokens`` says."""
+
+    def forward(self, features_NW: Tensor, features: Sequence[int], grids: Sequence[Grid | None]) -> Tensor:
+        """(N, W) -> (M, D); ``features`` are those of each item."""
+        raise NotImplementedError
+
+    def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
+        """Fill one parameter in place, as ``TrainModel.init_tensor`` does, by the name that it has in this module."""
+        draw_default(name, tensor, generator)
+
+
+class ProjectedEncoder(nn.Module):
+    """An encoder with its projector: ``encoder`` and ``projector``."""
+
+    def __init__(self, encoder: Encoder, projector: Projector) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = projector
+
+    def forward(self, media: MediaBatch) -> Tensor:
+        """Return (M, D). Nothing is kept for a backward of an encoder that trains nothing, which is in evaluation mode then."""
+        assert media.inputs is not None, "a batch is read before it is encoded"
+        trains = any(parameter.requires_grad for parameter in self.encoder.parameters())
+        if not trains:
+            self.encoder.eval()
+        with torch.set_grad_enabled(trains and torch.is_grad_enabled()):
+            features_NW = self.encoder(media.inputs, media.features)
+        weight = next(self.projector.parameters(), features_NW)
+        return self.projector(features_NW.to(weight.dtype), media.features, media.grids)  # type: ignore[no-any-return]
+
+
+class MediaInputs(nn.ModuleDict):
+    """The encoders of a model, by their names in the run."""
+
+    def forward(self, hidden_BTD: Tensor, media: Mapping[str, MediaBatch]) -> Tensor:
+        """(B, T, D) -> (B, T, D), where projected features stand in the places of media. Every encoder is called exactly once."""
+        flat = hidden_BTD.flatten(0, 1)
+        for name, encoder in self.items():
+            assert name in media, f"the batch has no media of {name!r}: whoever collates it adds a dummy"
+            batch = media[name]
+            projected_MD = encoder(batch)
+            flat = flat.index_put((batch.places_M,), projected_MD.to(flat.dtype)[batch.rows_M])
+        return flat.view_as(hidden_BTD)
+
+    def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
+        """Fill one parameter in place, by the name that it has in this module."""
+        encoder, part, rest = name.split(".", 2)
+        self[encoder].get_submodule(part).init_tensor(rest, tensor, generator)  # type: ignore[operator]
+
+
+def draw_default(name: str, tensor: Tensor, generator: Generator) -> None:
+    """Fill a parameter: vectors named ``*.weight`` are 1, other vectors 0, the rest normal with standard deviation 0.02."""
+    if tensor.dim() >= 2:
+        tensor.normal_(0.0, 0.02, generator=generator)
+    else:
+        tensor.fill_(1.0 if name.endswith("weight") else 0.0)

@@ -1,0 +1,1 @@
+"""Encoders of DNA and proteins for mt-core."""

@@ -1,0 +1,108 @@
+"""Folders of LongSafari's HyenaDNA, the ``-hf`` ones and those of the original code. Torch is imported when a tensor is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core import WeightsError, WeightsFormat
+from mt_core.weights import CONFIG, Loaders
+from mt_plugin_bio.folders import is_published, read_folder, renamed_tensors, require_values
+
+from .config import HyenaDNAConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FIXED: Mapping[str, tuple[Any, ...]] = {
+    "hyena_order": (2,),
+    "filter_order": (64,),
+    "emb_dim": (5,),
+    "short_filter_order": (3,),
+    "activation_freq": (10,),
+    "w": (10,),
+    "num_inner_mlps": (2,),
+    "modulate": (True,),
+    "vocab_size": (12, 16),
+    "layer_norm_epsilon": (1e-5,),
+    "hyena_filter_bias": (True,),
+    "use_bias": (True,),
+}
+"""Keys that change the maths; those of the original code stand in ``layer``."""
+_PREFIX = re.compile(r"^(?:(?:hyena|model)\.)?backbone\.")
+_HEADS = re.compile(r"(^|\.)(lm_head|score|decoder|head)\.")
+_FREQUENCIES = re.compile(r"\.implicit_filter\.[35]\.freq$")
+_POSITIONS = re.compile(r"\.(pos_emb\.[zt]|modulation\.deltas)$")
+
+
+def _matches(config: Mapping[str, Any]) -> bool:
+    return config.get("model_type") == "hyenadna" or ("d_model" in config and "l_max" in (config.get("layer") or {}))
+
+
+def _values(path: Path) -> Mapping[str, Any]:
+    config = read_folder(path)
+    flat = {**config, **(config.get("layer") or {})}
+    file = (path.parent if path.is_file() else path) / CONFIG
+    try:
+        found = {"dim": flat["d_model"], "n_layers": flat["n_layer"], "l_max": flat.get("l_max") or flat["max_seq_len"]}
+    except KeyError as error:
+        raise WeightsError(f"{file} lacks {error}; fetch it again") from error
+    require_values(flat, {**FIXED, "d_inner": (4 * found["dim"],)}, file)
+    return found
+
+
+def _rename(name: str) -> str | None:
+    """Name in this module; ``None`` for a head."""
+    if _HEADS.search(name):
+        return None
+    return _PREFIX.sub("", name).replace(".mixer.layer.", ".mixer.").replace(".mlp.layer.", ".mlp.")
+
+
+def _tensors(path: Path, config: HyenaDNAConfig) -> Loaders:
+    """Repeated frequencies, and what follows from l_max, are compared with what is used, and left out."""
+    loaders = renamed_tensors(path, _rename)
+    last = config.blocks == config.shape.n_layers
+    kept: Loaders = {}
+    for name, load in loaders.items():
+        block = re.match(r"layers\.(\d+)\.", name)
+        if (block and int(block[1]) >= config.blocks) or (name.startswith("ln_f.") and not last):
+            continue
+        if _FREQUENCIES.search(name):
+            first = re.sub(r"\.[35]\.freq$", ".1.freq", name)
+            _compare(path, name, load, loaders[first])
+        elif _POSITIONS.search(name):
+            _compare(path, name, load, lambda name=name: _follows(name, config))  # type: ignore[misc]
+        else:
+            kept[name] = load
+    return kept
+
+
+def _follows(name: str, config: HyenaDNAConfig) -> Tensor:
+    """What the files of one shape all have."""
+    import torch
+
+    from .encoder import decays, positions
+
+    z_LE, t_L1 = positions(config.shape.l_max, config.shape.l_max, torch.device("cpu"))
+    return {"z": z_LE, "t": t_L1, "s": decays(config.shape.dim, z_LE.device)}[name[-1]]
+
+
+def _compare(path: Path, name: str, load: Callable[[], Tensor], wanted: Callable[[], Tensor]) -> None:
+    """Raise ``WeightsError`` where a tensor of the file is not what is used in its place."""
+    import torch
+
+    found, used = load().double().flatten(), wanted().double().flatten()
+    if found.shape != used.shape or not torch.allclose(found, used, rtol=1e-3, atol=1e-3):
+        raise WeightsError(
+            f"{path} has a trained {name}, which this encoder computes (or has once); it is another model, choose a published one"
+        )
+
+
+HYENADNA = WeightsFormat(
+    name="LongSafari's HyenaDNA",
+    matches=lambda path: is_published(path, _matches),
+    values=_values,
+    tensors=_tensors,
+)

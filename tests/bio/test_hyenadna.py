@@ -1,0 +1,163 @@
+"""HyenaDNA against its formula in fp64, and its folders."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from drawn import COMPONENTS, drawn, ids_of, module_calls, noisy, together
+from hyena_reference import hyena_dna
+
+from mt_core import WeightsError
+from mt_plugin_bio.hyenadna.config import HyenaDNAConfig
+
+TINY = HyenaDNAConfig(dim=6, n_layers=2, l_max=40)
+SEQUENCES = [b"ACGTNACGGT", b"G", b"TTGACATTACNNGATTACA"]
+
+
+def test_features_equal_the_formula_in_fp64() -> None:
+    encoder = noisy(drawn("hyenadna", TINY))
+    weights = {name: tensor.double() for name, tensor in encoder.state_dict().items()}
+    items = [ids_of("hyenadna", TINY, each) for each in SEQUENCES]
+    expected = [hyena_dna(ids, weights, 2, 40) for ids in items]
+    for found, wanted in zip(together(encoder, items), expected, strict=True):
+        torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5)
+    for found, wanted in zip(together(encoder.double(), items), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+
+
+def test_features_do_not_depend_on_what_else_is_in_the_batch() -> None:
+    encoder = noisy(drawn("hyenadna", TINY))
+    items = [ids_of("hyenadna", TINY, each) for each in SEQUENCES]
+    for alone, beside in zip(items, together(encoder, items), strict=True):
+        torch.testing.assert_close(together(encoder, [alone])[0], beside, rtol=0, atol=1e-6)
+
+
+def test_calls_do_not_depend_on_the_items() -> None:
+    encoder = drawn("hyenadna", TINY)
+    items = [ids_of("hyenadna", TINY, each) for each in SEQUENCES]
+    assert module_calls(encoder, items) == module_calls(encoder, items[1:2])
+
+
+def test_layers_above_the_chosen_one_are_not_built() -> None:
+    below = HyenaDNAConfig(dim=6, n_layers=2, l_max=40, layer=-2)
+    encoder, whole = drawn("hyenadna", below), drawn("hyenadna", TINY)
+    assert not any(name.startswith(("layers.1.", "ln_f.")) for name, _ in encoder.named_parameters())
+    encoder.load_state_dict({name: whole.state_dict()[name] for name in encoder.state_dict()})
+    ids = ids_of("hyenadna", TINY, b"ACGT")
+    seen = []
+    whole.layers[0].register_forward_hook(lambda *call: seen.append(call[-1][0]))
+    whole({"ids": ids}, [5])
+    assert torch.equal(encoder({"ids": ids}, [5]), seen[0])
+
+
+def test_a_model_in_bf16_convolves_in_fp32() -> None:
+    encoder = noisy(drawn("hyenadna", TINY)).bfloat16()
+    ids = ids_of("hyenadna", TINY, b"ACGTACGTAC")
+    found = encoder({"ids": ids}, [11])
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), encoder.float()({"ids": ids}, [11]), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize(("size", "millions"), [("tiny-1k", 0.44), ("small-32k", 3.3), ("large-1m", 6.6)])
+def test_sizes_have_the_parameters_of_the_paper(size: str, millions: float) -> None:
+    with torch.device("meta"):
+        encoder = COMPONENTS["hyenadna"].build(HyenaDNAConfig(size=size))
+    assert sum(tensor.numel() for tensor in encoder.parameters()) / 1e6 == pytest.approx(millions, rel=0.02)
+
+
+# ------------------------------------------------------------------------------------------------------------ folders
+
+
+def published(
+    folder: Path, *, prefix: str = "hyena.backbone.", checkpointed: bool = False, trained: bool = False
+) -> Path:
+    """A folder as LongSafari writes it, with buffers, repeated frequencies and a head."""
+    encoder = noisy(drawn("hyenadna", TINY))
+    tensors = {"lm_head.weight": torch.zeros(16, 6)}
+    for name, tensor in encoder.state_dict().items():
+        for inner in ("mixer.", "mlp."):
+            name = name.replace(f".{inner}", f".{inner}layer.") if checkpointed else name
+        tensors[prefix + name] = tensor.clone()
+    n = torch.arange(40.0)
+    f = torch.tensor([[1e-4, 1.0]])
+    wave = torch.exp(-1j * f * (2 * torch.pi * n / 40).unsqueeze(1))
+    t = torch.linspace(0, 1, 40).unsqueeze(1)
+    z = torch.cat([t, wave.real, wave.imag], 1)
+    for index in range(2):
+        at = f"{prefix}layers.{index}.mixer.{'layer.' if checkpointed else ''}filter_fn"
+        tensors[f"{at}.pos_emb.z"] = z[None] + (0.1 if trained else 0)
+        tensors[f"{at}.pos_emb.t"] = t[None].clone()
+        tensors[f"{at}.modulation.deltas"] = torch.linspace(-3.0701, -15.3506, 6)[None, None]
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    config = {"model_type": "hyenadna", "d_model": 6, "n_layer": 2, "d_inner": 24, "max_seq_len": 40, "vocab_size": 12}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(("prefix", "checkpointed"), [("hyena.backbone.", False), ("model.backbone.", True)])
+def test_a_published_folder_is_read_under_the_names_of_the_module(
+    prefix: str, checkpointed: bool, tmp_path: Path
+) -> None:
+    folder = published(tmp_path / "folder", prefix=prefix, checkpointed=checkpointed)
+    (form,) = COMPONENTS["hyenadna"].formats
+    assert form.matches(folder)
+    assert form.values(folder) == {"dim": 6, "n_layers": 2, "l_max": 40}
+    encoder = drawn("hyenadna", TINY)
+    loaded = {name: load() for name, load in form.tensors(folder, TINY).items()}
+    encoder.load_state_dict(loaded, strict=False)
+    assert set(loaded) == {name for name, _ in encoder.named_parameters()}
+    ids = ids_of("hyenadna", TINY, b"ACGT")
+    assert torch.equal(encoder({"ids": ids}, [5]), noisy(drawn("hyenadna", TINY))({"ids": ids}, [5]))
+
+
+def test_the_original_config_is_read(tmp_path: Path) -> None:
+    folder = published(tmp_path / "folder")
+    layer = {
+        "_name_": "hyena",
+        "emb_dim": 5,
+        "filter_order": 64,
+        "l_max": 40,
+        "modulate": True,
+        "w": 10,
+        "lr_pos_emb": 0.0,
+    }
+    (folder / "config.json").write_text(
+        json.dumps({"d_model": 6, "n_layer": 2, "d_inner": 24, "vocab_size": 12, "layer": layer})
+    )
+    (form,) = COMPONENTS["hyenadna"].formats
+    assert form.matches(folder)
+    assert form.values(folder) == {"dim": 6, "n_layers": 2, "l_max": 40}
+
+
+def test_trained_positions_are_refused(tmp_path: Path) -> None:
+    (form,) = COMPONENTS["hyenadna"].formats
+    with pytest.raises(WeightsError, match=r"has a trained layers\.0\.mixer\.filter_fn\.pos_emb\.z"):
+        form.tensors(published(tmp_path / "folder", trained=True), TINY)
+
+
+def test_other_maths_is_refused_by_name(tmp_path: Path) -> None:
+    folder = published(tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hyena_order": 3}))
+    with pytest.raises(WeightsError, match="hyena_order=3; this encoder is built for 2 only"):
+        COMPONENTS["hyenadna"].formats[0].values(folder)
+
+
+def test_a_pickle_is_refused_with_how_to_convert_it(tmp_path: Path) -> None:
+    folder = published(tmp_path / "folder")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    (form,) = COMPONENTS["hyenadna"].formats
+    assert form.matches(folder)
+    with pytest.raises(
+        WeightsError, match=r"pytorch_model\.bin and no \.safetensors, and a pickle is not opened here; convert it"
+    ):
+        form.values(folder)

@@ -1,0 +1,84 @@
+"""Media of a run: the template that has places for them, what reads them, and the values of their encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os.path import expanduser
+from pathlib import Path
+
+from torch import Tensor
+
+from mt_core.data.text_ids import continuation_encoder, text_encoder
+from mt_core.errors import UsageError
+from mt_core.protocols import Template, Tokenizer
+from mt_train.assemble.identity import source_files
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.run_encoder import RunEncoder
+from mt_train.data.media.reader import MediaReader
+from mt_train.data.media.rules import MediaRules
+from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
+from mt_train.data.templates.plain import mark_encoders
+
+MEDIA = "media."
+"""Begins the names of all parameters that encode media."""
+
+
+def media_weights(parts: Parts) -> dict[str, Callable[[], Tensor]]:
+    """Return the values of encoders that the run names weights for, by the names that they have in the model."""
+    return {
+        f"{MEDIA}{each.name}.encoder.{name}": load for each in parts.encoders for name, load in each.tensors().items()
+    }
+
+
+def with_media(parts: Parts, template: Template, tokenizer: Tokenizer) -> Template:
+    """Return the template of a run, with places for media where the run has encoders."""
+    if not parts.encoders:
+        return template
+    encode = mark_encoders(text_encoder(tokenizer), continuation_encoder(tokenizer))[0]
+    sources = {kind: _source(each, tokenizer) for each in parts.encoders for kind in each.component.reads}
+    return MediaTemplate(template, MediaWriter(sources), encode)
+
+
+def media_rules(parts: Parts) -> MediaRules | None:
+    """Return where parts of rows may lie, and which kinds encoders read; ``None`` where the run has no encoder.
+
+    Files lie below ``data.media_root``, or else in the folders of the rows' own files.
+    """
+    if not parts.encoders:
+        return None
+    root = parts.config.data.media_root
+    folders = [path.parent for paths in (source_files(parts) or {}).values() for path in paths or ()]
+    roots = [Path(expanduser(root))] if root else list(dict.fromkeys(folders)) or [Path.cwd()]
+    return MediaRules(kinds=frozenset().union(*(each.component.reads for each in parts.encoders)), roots=tuple(roots))
+
+
+def media_reader(parts: Parts) -> MediaReader | None:
+    """Return what gives batches the inputs of encoders; ``None`` where the run has none."""
+    processors = {each.name: each.component.processor(each.options) for each in parts.encoders}
+    return MediaReader(processors) if processors else None
+
+
+def _source(encoder: RunEncoder, tokenizer: Tokenizer) -> MediaSource:
+    options = encoder.options
+    fill = tokenizer.pad_id or 0
+    if options.token is not None:
+        fill = _single(encoder.name, "token", options.token, tokenizer)
+    return MediaSource(
+        name=encoder.name,
+        processor=encoder.component.processor(options),
+        tokens=encoder.tokens,
+        fill=fill,
+        begin=tuple(tokenizer.encode(options.begin)) if options.begin else (),
+        end=tuple(tokenizer.encode(options.end)) if options.end else (),
+        limit=options.limit,
+    )
+
+
+def _single(name: str, key: str, text: str, tokenizer: Tokenizer) -> int:
+    """Return the one id of a text. Raises ``UsageError`` for a text of more."""
+    ids = tokenizer.encode(text)
+    if len(ids) != 1:
+        raise UsageError(
+            f"encoders.{name}.{key}={text!r} is {len(ids)} tokens of this tokenizer; name a text that is one, or leave it out"
+        )
+    return ids[0]

@@ -1,0 +1,100 @@
+"""An encoder of a run: with its projector, the shape and the values of its weights, and built into a model.
+
+Torch is imported where a module is built.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import expanduser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core.components import WeightsFormat
+from mt_core.errors import ConfigError, Fault, WeightsError
+from mt_core.media import EncoderComponent, EncoderConfig, ProjectorComponent
+from mt_train.plugins.composition import Part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mt_core.nn import ProjectedEncoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEncoder:
+    """An encoder that a run names, with its projector; its options say what its weights are."""
+
+    name: str
+    component: EncoderComponent
+    options: EncoderConfig
+    projector: Part
+    path: Path | None
+    """Folder of its weights; ``None`` where they are drawn from the seed."""
+    format: WeightsFormat | None
+
+    @classmethod
+    def of(
+        cls, name: str, component: EncoderComponent, options: EncoderConfig, projector: Part, model: Path | None
+    ) -> RunEncoder:
+        """Return an encoder whose options have the shape that its weights say, where the user has said no other; ``model`` is the folder of
+        ``model.weights``. Raises ``WeightsError`` for a folder that it does not read."""
+        path, form = _weights(name, component, options, model)
+        if path is not None and form is not None:
+            stated = options.model_dump(exclude_unset=True)
+            options = type(options)(**{**form.values(path), **stated, "weights": str(path)})
+        return cls(name=name, component=component, options=options, projector=projector, path=path, format=form)
+
+    def tokens(self, features: int, grid: Any) -> int:
+        """Return how many places an item of so many features takes."""
+        component = self.projector.offer.component
+        assert isinstance(component, ProjectorComponent), "the host checks what mt_projectors returns"
+        return component.tokens(self.projector.options, features, grid)
+
+    def build(self, target: int) -> ProjectedEncoder:
+        """Build encoder and projector on the default device, for hidden states of this width."""
+        from mt_core.nn import ProjectedEncoder
+
+        widths = {"source": self.component.width(self.options), "target": target}
+        return ProjectedEncoder(self.component.build(self.options), self.projector.build(**widths))
+
+    def tensors(self) -> Mapping[str, Callable[[], Tensor]]:
+        """Return the values of its weights by the names of the encoder's parameters; none where they are drawn."""
+        if self.path is None or self.format is None:
+            return {}
+        return self.format.tensors(self.path, self.options)
+
+
+def refuse_shared_kinds(encoders: Sequence[RunEncoder]) -> None:
+    """Raise ``ConfigError`` where two encoders read parts of one kind."""
+    counts = Counter(kind for each in encoders for kind in each.component.reads)
+    faults = [
+        Fault(
+            key="encoders",
+            problem=f"{' and '.join(each.name for each in encoders if kind in each.component.reads)} both read parts of kind {kind!r};"
+            " name one",
+        )
+        for kind, count in counts.items()
+        if count > 1
+    ]
+    if faults:
+        raise ConfigError(faults)
+
+
+def _weights(
+    name: str, component: EncoderComponent, options: EncoderConfig, model: Path | None
+) -> tuple[Path | None, WeightsFormat | None]:
+    if options.weights is None:
+        return None, None
+    key = f"encoders.{name}.weights"
+    if options.weights == "model" and model is None:
+        raise WeightsError(f"{key} is 'model', and the run has no model.weights; name a folder, or leave it out")
+    path = model if options.weights == "model" else Path(expanduser(options.weights))
+    assert path is not None, "it has just been looked at"
+    form = next((each for each in component.formats if path.exists() and each.matches(path)), None)
+    if form is None:
+        known = ", ".join(each.name for each in component.formats) or "none"
+        raise WeightsError(f"{key}={options.weights} is no folder that {name} reads (formats: {known})")
+    return path, form

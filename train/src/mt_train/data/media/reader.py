@@ -1,0 +1,72 @@
+"""Media of a batch are read: the inputs of every encoder, those of a dummy where a batch has no item of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mt_core.errors import DataError
+from mt_core.media import Arrays, DescribesItems, Processor
+from mt_core.nn import Batch, MediaBatch
+from mt_core.rows import MediaItem, MediaSpan
+
+MOST_THREADS = 8
+
+
+@dataclass(frozen=True)
+class MediaReader:
+    """Reads media for the encoders of a run, and says what they are."""
+
+    processors: Mapping[str, Processor]
+    """By the name of the encoder."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Return the batch with the inputs of every encoder. Raises ``DataError`` for an item that cannot be read any more."""
+        return replace(
+            batch, media={name: _fill(batch.media.get(name), each) for name, each in self.processors.items()}
+        )
+
+    def describe(self, span: MediaSpan) -> str:
+        """Format an item for people: ``⟨image 336×336 → 576 tokens: photo.jpg⟩``."""
+        processor = self.processors[span.item.encoder]
+        what = processor.describe(span.item) if isinstance(processor, DescribesItems) else span.item.encoder
+        where = f": {span.item.path}" if span.item.path else ""
+        return f"⟨{what} → {span.tokens} tokens{where}⟩"
+
+
+def _fill(media: MediaBatch | None, processor: Processor) -> MediaBatch:
+    if media is None:
+        measured, arrays = processor.dummy()
+        nothing = torch.empty(0, dtype=torch.int64)
+        return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
+    if len(media.items) == 1:
+        return replace(media, inputs=_join([_read(processor, media.items[0])]))
+    return replace(media, inputs=_join(list(_pool().map(lambda item: _read(processor, item), media.items))))
+
+
+def _read(processor: Processor, item: MediaItem) -> Arrays:
+    try:
+        return processor.read(item)
+    except OSError as error:
+        raise DataError(
+            f"{item.path} cannot be read any more: {error.strerror or error}. Put it back, and resume the run"
+        ) from error
+
+
+def _join(items: Sequence[Arrays]) -> dict[str, Tensor]:
+    """Arrays of all items, one after another along their first dimension."""
+    names = items[0].keys()
+    return {name: torch.from_numpy(np.concatenate([np.asarray(item[name]) for item in items])) for name in names}
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that read: libraries for pictures and sounds do not hold the interpreter meanwhile."""
+    return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="media")
