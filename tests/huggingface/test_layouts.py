@@ -119,9 +119,7 @@ TOGETHER = 6
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "kinds", [ALL[at : at + TOGETHER] for at in range(0, len(ALL), TOGETHER)], ids=lambda kinds: kinds[0]
-)
+@pytest.mark.parametrize("kinds", [ALL[at : at + TOGETHER] for at in range(0, len(ALL), TOGETHER)], ids="-".join)
 def test_every_type_on_every_layout(kinds: list[str], launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> None:
     worker = "families/family_worker.py"
     alone = launch(worker, 1, tmp_path_factory.mktemp("one"), cases_of(kinds, ALONE, soak=True))

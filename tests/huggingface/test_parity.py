@@ -39,13 +39,18 @@ IN_CI = (
         "gpt_neox",
         "gpt_oss",
     ),
-    *("granite", "lfm2", "llama4_text", "mistral", "mixtral", "mpt", "nanochat", "opt", "phi3", "phimoe", "qwen3_moe"),
+    *("granite", "lfm2", "llama4_text", "mistral", "mixtral", "modernbert-decoder", "mpt", "nanochat", "nemotron_h"),
+    *("opt", "phi3", "phimoe", "qwen3_moe", "recurrent_gemma"),
 )
 TYPES = [pytest.param(kind, marks=() if kind in IN_CI else pytest.mark.soak) for kind in sorted(known_types())]
 """All of them with ``-m "soak or not soak"``; those in CI differ most."""
 TOLERANCE = 1e-5
 OF_GRADIENTS = {"qwen3_5_text": 3e-5}
 """Type → tolerance of gradients, where a sum over the row cancels (of ``A_log``) and is added up in another order."""
+
+
+OF_STEPS = {"nemotron_h": 2e-4}
+"""Type → tolerance of tokens one by one, which differ in transformers' own code: it limits time steps from below in a text alone."""
 
 
 def distance(ours: Tensor, theirs: Tensor) -> float:
@@ -176,7 +181,8 @@ def test_tokens_one_by_one_with_a_cache_are_the_whole_text(
         new = ids[:, start:end]
         zeros, positions = torch.zeros_like(new), torch.arange(start, end).expand(new.shape)
         logits = logits_of(ours, Batch(new, zeros, positions, zeros), cache)
-        assert distance(logits, expected[:, start:end]) < TOLERANCE, (start, end)
+        tolerance = OF_STEPS.get(ours.config.kind.name, TOLERANCE)
+        assert distance(logits, expected[:, start:end]) < tolerance, (start, end)
 
 
 @torch.no_grad()
@@ -205,8 +211,10 @@ def test_a_cast_leaves_buffers_as_transformers_computes_them(
     if ours.config.kind.name == "ctrl":
         pytest.skip("its own forward rounds its positions to the dtype of the hidden states")
     model = HuggingFaceModel(ours.config).bfloat16()
+    for name in model.kept_names():
+        model.get_parameter(name).data = model.get_parameter(name).data.float()  # as in a run
     with torch.no_grad():
-        model(rows_of(ids_of(1, 8)))
+        assert model(rows_of(ids_of(1, 8))).dtype == torch.bfloat16
     saved = theirs.state_dict()
     true = {name: each for name, each in theirs.named_buffers() if each.is_floating_point() and name not in saved}
     found = dict(model.named_buffers())
@@ -214,12 +222,21 @@ def test_a_cast_leaves_buffers_as_transformers_computes_them(
         assert torch.equal(found[name], value), name
 
 
-def test_every_parameter_gets_its_first_value(pair: tuple[HuggingFaceModel, PreTrainedModel, Path]) -> None:
-    ours, _, _ = pair
+def test_first_values_are_spread_as_transformers_draws_them(
+    pair: tuple[HuggingFaceModel, PreTrainedModel, Path],
+) -> None:
+    """Those too that a module draws for its children, such as time steps, routers, and projections that a block adds up."""
+    ours, theirs, _ = pair
+    torch.manual_seed(0)
+    drawn = AutoModelForCausalLM.from_config(theirs.config).state_dict()
     for name, parameter in ours.named_parameters():
-        value = torch.full(parameter.shape, torch.nan)
+        value, expected = torch.full(parameter.shape, torch.nan), drawn[name].float()
         ours.init_tensor(name, value, torch.Generator().manual_seed(0))
         assert torch.isfinite(value).all(), name
+        spread, error = float(expected.std()) if expected.numel() > 1 else 0.0, 6 / expected.numel() ** 0.5
+        if expected.numel() >= 32 or not spread:
+            assert float(value.std(correction=0)) == pytest.approx(spread, rel=error, abs=1e-6), name
+            assert float(value.mean()) == pytest.approx(float(expected.mean()), abs=error * spread + 1e-6), name
 
 
 LONG = [("llama", "dynamic"), ("mistral", "dynamic"), ("phi3", "longrope"), ("qwen3", "longrope")]

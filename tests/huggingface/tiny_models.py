@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 8,
     **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "dff", "ffn_hidden_size"), 48),
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"), LONGEST),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "model_max_length"), LONGEST),
     **dict.fromkeys(("sliding_window", "local_attention"), 6),
     **dict.fromkeys(
         (
@@ -38,6 +38,7 @@ SMALL: dict[str, Any] = {
     ),
     **dict.fromkeys(("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"), 1),
     **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace", "num_zero_experts", "zero_expert_num"), 1),
+    **dict.fromkeys(("num_expert_group", "num_dense_layers"), 1),
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
     **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "attention_chunk_size"), 4),
     **dict.fromkeys(("v_head_dim", "swa_v_head_dim"), 6),
@@ -51,15 +52,25 @@ SMALL: dict[str, Any] = {
     "initializer_range": 0.15,
     # states
     **dict.fromkeys(("linear_num_key_heads", "mamba_n_groups", "n_groups"), 2),
-    **dict.fromkeys(("linear_num_value_heads", "mamba_n_heads", "mamba_num_heads"), 4),
+    **dict.fromkeys(("linear_num_heads", "linear_num_value_heads", "mamba_n_heads", "mamba_num_heads"), 4),
     **dict.fromkeys(
-        ("linear_key_head_dim", "linear_value_head_dim", "state_size", "mamba_d_state", "ssm_state_size"), 8
+        (
+            "linear_head_dim",
+            "linear_key_head_dim",
+            "linear_value_head_dim",
+            "state_size",
+            "mamba_d_state",
+            "ssm_state_size",
+        ),
+        8,
     ),
     **dict.fromkeys(("mamba_d_head", "mamba_head_dim"), 16),
     **dict.fromkeys(("mamba_expand", "expand"), 2),
     **dict.fromkeys(("linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv", "conv_L_cache"), 3),
     **dict.fromkeys(("mamba_chunk_size", "chunk_size", "time_step_rank", "mamba_dt_rank"), 4),
     "mamba_d_ssm": 64,
+    "lru_width": 32,
+    "block_size": 8,
 }
 """Values by key, where a type has it. The window is shorter than the rows."""
 
@@ -90,6 +101,24 @@ EXTRA: dict[str, dict[str, Any]] = {
         "residual_multiplier": 0.5,
         "attention_multiplier": 0.2,
     },
+    "granitemoehybrid": {
+        "logits_scaling": 3.0,
+        "embedding_multiplier": 2.0,
+        "residual_multiplier": 0.5,
+        "attention_multiplier": 0.2,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    },
+    "jamba": {"attn_layer_period": 3, "attn_layer_offset": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"]},
+    "minimax": {
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "full_attn_alpha_factor": 1.5,
+        "linear_attn_beta_factor": 0.7,
+        "mlp_alpha_factor": 0.8,
+    },
+    "modernbert-decoder": {"pad_token_id": 0},
+    "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention"]},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention", "recurrent"]},
     "llama4_text": {"no_rope_layers": [1, 0, 1], "floor_scale": 5, "attn_scale": 0.5},
     "ministral": {"head_dim": 8},
     "mistral": {"sliding_window": 6},
@@ -112,6 +141,8 @@ EXTRA: dict[str, dict[str, Any]] = {
 
 
 _NOISE = re.compile(r"drop")
+_COMPUTED = re.compile(r"_decay$|slope_rate$")
+"""Saved buffers that follow from the config: others would be another rule for tokens one by one than for a text."""
 
 BY_LENGTH = ("dynamic", "longrope")
 """Rotary scalings that hang on how long a text is."""
@@ -176,6 +207,7 @@ def model(kind: str, seed: int = 0, rope: str | None = None) -> PreTrainedModel:
     with torch.no_grad():
         saved = built.state_dict()
         vectors = [each for each in built.parameters() if each.dim() == 1]
-        for each in [*vectors, *(each for name, each in built.named_buffers() if name in saved)]:
+        buffers = [each for name, each in built.named_buffers() if name in saved and not _COMPUTED.search(name)]
+        for each in [*vectors, *buffers]:
             each.add_(torch.randn_like(each) * 0.2)
     return built.float().eval()  # without the noise of routers

@@ -26,7 +26,7 @@ from transformers.integrations.heterogeneity.configuration_utils import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from mt_core import UsageError
-from mt_plugin_huggingface.experts import is_gated
+from mt_plugin_huggingface.experts import are_experts
 from mt_plugin_huggingface.rotary import use_document_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -37,17 +37,20 @@ TABLE = Path(__file__).parents[2] / "plugins/huggingface/src/mt_plugin_huggingfa
 
 NAMES = {
     "vocab_size": ("vocab_size",),
-    "max_seq_len": ("max_position_embeddings", "n_positions", "max_seq_len"),
-    "n_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "max_seq_len": ("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"),
+    "n_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers_block_type"),
     "n_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"),
 }
+EXPERTS = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}
+"""Keys of the number of experts."""
 WITHOUT = {"max_seq_len": 2**20, "n_heads": 1}
 """Numbers that some types do not have, and what counts then: rows of any length, whose layers are divided by no heads."""
 
 TRAINED = (
     "arcee biogpt bitnet cohere cohere2 ctrl cwm diffllama ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt-sw3 gpt2 gpt_bigcode"
     " gpt_neox granite helium hunyuan_v1_dense hyperclovax internlm3 iquestcoder jais2 llama ministral ministral3 mistral"
-    " nanochat nemotron olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2 vaultgemma"
+    " modernbert-decoder nanochat nemotron olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2"
+    " vaultgemma"
 )
 """Types to try: dense, attention through transformers' interface, no state beside keys and values."""
 
@@ -66,25 +69,30 @@ OTHER_ATTENTION = (
 WITH_SAVED_BUFFERS = "apertus gemma4_unified_text"
 """Dense types whose files have numbers that nothing trains."""
 
-WITH_A_STATE = "bamba falcon_h1 falcon_mamba lfm2 lfm3 mamba mamba2 qwen3_5_text"
+WITH_A_STATE = (
+    "bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear lfm2 lfm2_moe lfm3 mamba mamba2 minimax nemotron_h olmo_hybrid"
+    " qwen3_5_moe_text qwen3_5_text qwen3_next recurrent_gemma"
+)
 STATE = "its layers carry a state through the row, so that documents in a row would see each other"
 """Types to try, whose layers have a state, and why their rows are padded and whole."""
 
-BY_TOKEN = "falcon_mamba mamba"
+BY_TOKEN = "falcon_mamba jamba mamba recurrent_gemma"
 """Types whose blocks begin anew where they are given a state and several tokens."""
+
+MODULE_STATES = {"recurrent_gemma": ["temporal_block.conv1d_state", "temporal_block.rg_lru.recurrent_states"]}
+"""Type → attributes of a block in which its modules keep a state themselves."""
 
 WITH_OWN_ATTENTION = "bloom codegen falcon gpt_neo gpt_neox_japanese gptj mpt xglm"
 OWN_ATTENTION = "its attention is its own, which knows of no documents in a row"
 """Types to try, whose attention does not go through transformers' interface, and why their rows are padded and whole."""
 
 REFUSED = {
-    "its head has parameters that no layer here has": "modernbert-decoder",
-    STATE: "granitemoehybrid jamba kimi_linear lfm2_moe minimax nemotron_h olmo_hybrid qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_next"
-    " recurrent_gemma rwkv xlstm",
+    "its layers hand a state on in a form of its own, which no cache here holds": "rwkv xlstm",
     OWN_ATTENTION: "bailing_hybrid cpmant deepseek_v4 doge inkling2_text inkling_text openai-gpt",
     "its attention is sparse, by an index over all pairs of tokens": "axk2 deepseek_v32 dots3_note dots3_note_text glm_moe_dsa hy_v4",
     "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
     "nobody has tried it here": "blt cohere_compass_text dbrx qwen4_exp qwen4_exp_text",
+    "it reads images; its language model alone is its text_config, put in the place of config.json": "qwen3_5 qwen3_5_moe",
     "it reads images or sound, or is one half of another model": "aria_text llama4 emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4"
     " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody "
     "phi4_multimodal mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
@@ -104,7 +112,8 @@ def entry(kind: str) -> dict[str, Any]:
     embed, head = paths[id(model.get_input_embeddings())], paths[id(model.get_output_embeddings())]
     blocks = blocks_of(model)
     norm = _norm(model, paths, blocks)
-    inside = (f"{embed}.", f"{blocks}.", f"{norm}.", f"{head}.")
+    before_head = before(model, norm, head)
+    inside = tuple(f"{path}." for path in (embed, blocks, norm, head, before_head) if path)
     outside = {name.rpartition(".")[0] for name, _ in model.named_parameters() if not name.startswith(inside)}
     if len(outside) > 1:
         raise ValueError(f"{', '.join(sorted(outside))} belong to no layer")
@@ -112,13 +121,15 @@ def entry(kind: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "architecture": type(model).__name__,
         "names": names,
-        "defaults": {ours: getattr(plain, names[ours]) if ours in names else WITHOUT[ours] for ours in NAMES},
+        "defaults": {ours: _number(getattr(plain, names[ours])) if ours in names else WITHOUT[ours] for ours in NAMES},
         "embed": embed,
         "blocks": blocks,
         "norm": norm,
         "head": head,
-        "plain_head": is_plain(model, head) and takes_norm_as_it_is(model, norm, head),
+        "plain_head": is_plain(model, head, before_head) and takes_norm_as_it_is(model, before_head or norm, head),
     }
+    if before_head:
+        found["before_head"] = before_head
     if outside:
         found["positions"] = outside.pop()
     if kind in WITH_OWN_ATTENTION.split():
@@ -127,6 +138,8 @@ def entry(kind: str) -> dict[str, Any]:
         found["tuple_size"] = tuple_size
     if kind in BY_TOKEN.split():
         found["by_token"] = True
+    if kind in MODULE_STATES:
+        found["module_states"] = MODULE_STATES[kind]
     if any(rotary_by_length(kind, scaling) for scaling in tiny_models.BY_LENGTH):
         found["rotary_by_length"] = True
     if scales_ids(model):
@@ -139,13 +152,14 @@ def entry(kind: str) -> dict[str, Any]:
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
     if has_other_experts(model):
-        reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
-        found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
-    if any(hasattr(each, "identity_expert") for each in model.modules()):
-        found["limits"]["zero3"] = (
-            "its experts call a module that not every rank calls, and ranks that gather parameters would wait for each other"
+        found.setdefault("limits", {})["expert"] = (
+            "its experts are of its own code, which expert ranks, adapters and quantizers leave whole"
         )
     return found
+
+
+def _number(value: Any) -> Any:
+    return len(value) if isinstance(value, list) else value  # of the kinds of its layers
 
 
 def _key(config: Any, ours: str, names: tuple[str, ...]) -> str | None:
@@ -249,16 +263,35 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
-def is_plain(model: nn.Module, head: str) -> bool:
-    """Return whether the language model's forward does nothing to logits but call the head."""
+def is_plain(model: nn.Module, head: str, before_head: str | None) -> bool:
+    """Return whether the language model's forward does nothing to logits but call the head, after the module before it."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(type(model).forward))))
     targets = [
         (each, node) for node in ast.walk(tree) for each in getattr(node, "targets", [getattr(node, "target", None)])
     ]
     assigned = [node for each, node in targets if isinstance(each, ast.Name) and each.id == "logits"]
     states = rf"hidden_states(\.to\(self\.{head}\.weight\.dtype\))?"
+    states = rf"self\.{before_head}\({states}\)" if before_head else states
     call = re.compile(rf"logits = self\.{head}\({states}\)(\.contiguous\(\)|\.float\(\))?")
     return len(assigned) == 1 and call.fullmatch(ast.unparse(assigned[0])) is not None
+
+
+def before(model: nn.Module, norm: str, head: str) -> str | None:
+    """Path of the module that takes what the norm gives, and gives what the head takes; ``None`` where there is none."""
+    given: dict[str, tuple[Any, Any]] = {}
+
+    def keep(path: str) -> Any:
+        return lambda module, inputs, output: given.update({path: (inputs[0] if inputs else None, output)})
+
+    hooks = [each.register_forward_hook(keep(path)) for path, each in model.named_modules()]
+    with torch.no_grad():
+        model(torch.randint(3, 90, (1, 8)), use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    ends = given[norm][1].data_ptr(), given[head][0].data_ptr()
+    tensors = {path: each for path, each in given.items() if all(isinstance(side, Tensor) for side in each)}
+    found = [path for path, each in tensors.items() if tuple(side.data_ptr() for side in each) == ends and path != norm]
+    return found[0] if found else None
 
 
 def scales_in_place(model: nn.Module, blocks: str) -> bool:
@@ -271,9 +304,12 @@ def scales_in_place(model: nn.Module, blocks: str) -> bool:
 
 
 def has_other_experts(model: nn.Module) -> bool:
-    """Return whether it has experts in one tensor that have no listed form."""
-    modules = [each for each in model.modules() if not isinstance(each, nn.Conv1d) and not is_gated(each)]
-    return any(each.dim() > 2 for module in modules for each in module.parameters(recurse=False))
+    """Return whether it has experts in one tensor that are not mt_core's, so that ranks cannot divide them."""
+    if not any(key in EXPERTS for key in model.config.to_dict()):
+        return False
+    modules = [each for each in model.modules() if not isinstance(each, nn.Conv1d) and not are_experts(each)]
+    shapes = [each.shape for module in modules for each in module.parameters(recurse=False)]
+    return any(sum(size > 1 for size in shape) > 2 for shape in shapes)
 
 
 def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:

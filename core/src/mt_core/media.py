@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MEDIA_MARK",
     "Arrays",
+    "DescribesItems",
     "EncoderComponent",
     "EncoderConfig",
     "EncodesMedia",
@@ -68,6 +69,13 @@ class Processor(Protocol):
     def dummy(self) -> tuple[Measured, Arrays]:
         """Return the smallest item, which is encoded where a batch has none: every rank calls every encoder once."""
         ...
+
+
+@runtime_checkable
+class DescribesItems(Protocol):
+    """A processor that says what an item is, in a few words for people: ``image 336×336``, by its header alone."""
+
+    def describe(self, item: MediaItem) -> str: ...
 
 
 @runtime_checkable

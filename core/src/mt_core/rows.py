@@ -27,13 +27,13 @@ class MediaPart:
     """A part of a row that is no text: an ``image``, a sequence of ``dna`` … (``kind``), and where its content is.
 
     ``path`` is a file that may be read: whoever makes a part has checked that it lies under the roots of the run. Without it the content
-    is here; that of a sequence is its letters, as ASCII. ``place`` (row and field) begins messages.
+    is here; that of a sequence is its letters, as ASCII. ``place`` (row and field) begins messages, and is no part of what is equal.
     """
 
     kind: str
     path: str = ""
     content: bytes = b""
-    place: str = ""
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

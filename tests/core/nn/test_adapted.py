@@ -52,6 +52,15 @@ def test_the_product_in_one_piece_has_value_and_gradients_of_the_plain_one(biase
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+def test_what_the_product_in_one_piece_gives_may_be_changed_in_place() -> None:
+    """As blocks of other authors do with what a projection gives (Falcon)."""
+    x, weight, a, b = tensors((2, 3, 7), (5, 7), (4, 7), (5, 4))
+    found, expected = (linear_with_low_rank(x, weight, None, a, b, 0.5) for _ in range(2))
+    found += 2 * x[..., :5]
+    grads = [torch.autograd.grad(each.sum(), x)[0] for each in (found, expected + 2 * x[..., :5])]
+    torch.testing.assert_close(*grads)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_with_a_frozen_first_matrix_inputs_are_not_kept_and_gradients_are_the_same(dropout: float) -> None:
     layer = LoraLinear(nn.Linear(64, 64, bias=False), rank=4, scale=1.0, dropout=dropout).eval()

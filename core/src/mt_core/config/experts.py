@@ -14,7 +14,8 @@ class ExpertLayout:
     """Sizes of a layer's experts, and where gate and up stand in the fused tensors. A family says it; it is never guessed from shapes.
 
     Fused, a layer has ``gate_up_proj`` (X, 2F, D) and ``down_proj`` (X, D, F); listed, every expert is a module of its own with three
-    linear layers under the names of ``projections``: gate, up and down.
+    linear layers under the names of ``projections``: gate, up and down. Experts without a gate name two, up and down, and have
+    ``up_proj`` (X, F, D) in the place of ``gate_up_proj``.
     """
 
     n_experts: int
@@ -25,30 +26,36 @@ class ExpertLayout:
     transposed: bool = False
     """The fused tensors are (X, D, 2F) and (X, F, D), as in gpt-oss."""
     bias: bool = False
-    """All three projections have biases; fused they are ``gate_up_proj_bias`` (X, 2F) and ``down_proj_bias`` (X, D)."""
-    projections: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    """All projections have biases; fused they are ``gate_up_proj_bias`` (X, 2F) and ``down_proj_bias`` (X, D)."""
+    projections: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
+
+    @property
+    def inner(self) -> str:
+        """Return the name of the fused tensor that multiplies tokens; ``down_proj`` is that which multiplies hidden values."""
+        return "gate_up_proj" if len(self.projections) > 2 else "up_proj"
 
     def fused_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of the tensors of the fused form."""
-        first, second = (2 * self.hidden, self.width), (self.width, self.hidden)
+        n_inner = (len(self.projections) - 1) * self.hidden
+        first, second = (n_inner, self.width), (self.width, self.hidden)
         if self.transposed:
             first, second = first[::-1], second[::-1]
         shapes: dict[str, tuple[int, ...]] = {
-            "gate_up_proj": (self.n_experts, *first),
+            self.inner: (self.n_experts, *first),
             "down_proj": (self.n_experts, *second),
         }
         if self.bias:
-            shapes["gate_up_proj_bias"] = (self.n_experts, 2 * self.hidden)
+            shapes[f"{self.inner}_bias"] = (self.n_experts, n_inner)
             shapes["down_proj_bias"] = (self.n_experts, self.width)
         return shapes
 
     def listed_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of the tensors of the listed form, as ``3.gate_proj.weight``."""
-        gate, up, down = self.projections
-        inner, outer = (self.hidden, self.width), (self.width, self.hidden)
+        *inner, down = self.projections
+        each = {**dict.fromkeys(inner, (self.hidden, self.width)), down: (self.width, self.hidden)}
         shapes: dict[str, tuple[int, ...]] = {}
         for expert in range(self.n_experts):
-            for name, shape in ((gate, inner), (up, inner), (down, outer)):
+            for name, shape in each.items():
                 shapes[f"{expert}.{name}.weight"] = shape
                 if self.bias:
                     shapes[f"{expert}.{name}.bias"] = shape[:1]

@@ -1,6 +1,7 @@
 """The shapes that a row may have, told apart by the names of its fields, and each of them as a conversation.
 
-Fields that a shape does not know are ignored, as ``source`` and ``id`` are in most datasets.
+Fields that a shape does not know are ignored, as ``source`` and ``id`` are in most datasets. Images and the like of fields that are
+texts are together in ``row["media"]``, in the order of ``MEDIA_FIELDS``: the turn that is made of a text has those of its own marks.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from mt_core.data.tools import tools_of
-from mt_core.data.turns import content, pairs, turns
+from mt_core.data.turns import content, pairs, parts_of, turns
 from mt_core.errors import DataError, did_you_mean, show_value
-from mt_core.rows import Message, Row
+from mt_core.rows import MEDIA_MARK, MediaPart, Message, Row
 
 _NAMED = 12
 """Fields that a message names."""
@@ -23,6 +24,20 @@ LABELS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0
 
 _PROMPTS = ("prompt", "instruction", "messages", "conversations")
 """Fields of what a pair answers."""
+
+MEDIA_FIELDS = (
+    "text",
+    "system",
+    "instruction",
+    "input",
+    "prompt",
+    "choices",
+    "response",
+    "output",
+    "chosen",
+    "rejected",
+)
+"""Texts of a row that may have media, in the order in which they stand in a conversation. A list of turns has its own in each turn."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -107,6 +122,25 @@ def text_field(row: Row, name: str) -> str:
     return value
 
 
+def media_of(row: Row, *names: str) -> dict[str, tuple[MediaPart, ...]]:
+    """The parts that stand in these texts of a row, as ``media`` of a message; none is an empty mapping."""
+    if not (parts := parts_of(row)):
+        return {}
+    found: list[MediaPart] = []
+    done = 0
+    for name in MEDIA_FIELDS:
+        value = row.get(name)
+        texts = (
+            [each for each in value if isinstance(each, str)]
+            if name == "choices" and isinstance(value, list)
+            else [value]
+        )
+        count = sum(text.count(MEDIA_MARK) for text in texts if isinstance(text, str))
+        found += parts[done : done + count] if name in names else ()
+        done += count
+    return {"media": tuple(found)} if found else {}
+
+
 def fields_of(row: Row) -> str:
     """The names of a row's fields, for a message: the first ones, and not all of a long one."""
     names = [show_value(key, 60) for key in row if key != "id"]
@@ -139,14 +173,16 @@ def _prompt_response(row: Row) -> list[Message]:
 def _alpaca(row: Row) -> list[Message]:
     """https://github.com/tatsu-lab/stanford_alpaca: the template of that name tells ``input`` from the instruction."""
     earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
-    return [*_system(row), *earlier, _instruction(row), {"role": "assistant", "content": text_field(row, "output")}]
+    answer = {"role": "assistant", "content": text_field(row, "output"), **media_of(row, "output")}
+    return [*_system(row), *earlier, _instruction(row), answer]
 
 
 def _instruction(row: Row) -> Message:
     instruction, more = text_field(row, "instruction"), row.get("input")
+    media = media_of(row, "instruction", "input")
     if more is None or not text_field(row, "input"):
-        return {"role": "user", "content": instruction}
-    return {"role": "user", "content": f"{instruction}\n{more}", "input": more}
+        return {"role": "user", "content": instruction, **media}
+    return {"role": "user", "content": f"{instruction}\n{more}", "input": more, **media}
 
 
 def _messages(row: Row) -> list[Message]:
@@ -211,8 +247,9 @@ def _choice(row: Row) -> list[Message]:
 def _turns_of(row: Row, prompt: str, response: str) -> list[Message]:
     """A prompt and its response, after other turns where the row has any."""
     earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
-    asked = (("user", prompt), ("assistant", response))
-    return [*_system(row), *earlier, *({"role": role, "content": text, "raw": True} for role, text in asked)]
+    asked = (("user", prompt, ("prompt", "choices")), ("assistant", response, ("response",)))
+    raw = ({"role": role, "content": text, "raw": True, **media_of(row, *names)} for role, text, names in asked)
+    return [*_system(row), *earlier, *raw]
 
 
 def _list_turns(row: Row, name: str) -> list[Message]:
@@ -250,17 +287,17 @@ def _turn_of(row: Row, name: str, role: str) -> list[Message]:
     value = row.get(name)
     if isinstance(value, list | Mapping):
         return turns([value] if isinstance(value, Mapping) else value, f"{row['id']}: field {name!r}")
-    return [{"role": role, "content": text_field(row, name), "raw": True}]
+    return [{"role": role, "content": text_field(row, name), "raw": True, **media_of(row, name)}]
 
 
 def _system(row: Row) -> Sequence[Message]:
     if row.get("system") is None or not (text := text_field(row, "system")):
         return []
-    return [{"role": "system", "content": text}]
+    return [{"role": "system", "content": text, **media_of(row, "system")}]
 
 
 def _key(turn: Message) -> tuple[Any, ...]:
-    return turn["role"], turn["content"], turn.get("tool_calls"), turn.get("reasoning_content")
+    return turn["role"], turn["content"], turn.get("tool_calls"), turn.get("reasoning_content"), turn.get("media")
 
 
 def _is_number(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mt_core.data.tools import calls_of, parse_calls
 from mt_core.errors import DataError, show_value
-from mt_core.rows import Message
+from mt_core.rows import MediaPart, Message
 
 ROLES = {
     "system": "system",
@@ -113,11 +113,21 @@ def _turn(item: Any, place: str) -> Message:
     if calls and role != "assistant":
         raise DataError(f"{place} calls a tool, which only the assistant does. Give it that role, or drop the row.")
     text = None if calls and value is None else content(value, place)
-    names = {name: item[name] for name in _NAMES if isinstance(item.get(name), str)}
+    names: dict[str, Any] = {name: item[name] for name in _NAMES if isinstance(item.get(name), str)}
     key = next((key for key in _THOUGHTS if item.get(key)), None)
     if key is not None:
         names["reasoning_content"] = content(item[key], f'{place}, "{key}"')
-    return {"role": role, "content": text, **names, **({"tool_calls": calls} if calls else {}), **_wishes(item, place)}
+    if calls:
+        names["tool_calls"] = calls
+    if media := parts_of(item):
+        names["media"] = media
+    return {"role": role, "content": text, **names, **_wishes(item, place)}
+
+
+def parts_of(value: Mapping[str, Any]) -> tuple[MediaPart, ...]:
+    """The ``media`` of a turn or a row: parts that the reader of rows has made. What a file says under that name is none."""
+    media = value.get("media")
+    return media if isinstance(media, tuple) and all(isinstance(part, MediaPart) for part in media) else ()
 
 
 def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -21,12 +21,13 @@ from mt_core.nn.exchange import ExpertExchange
 from mt_core.nn.fused import swiglu
 from mt_core.nn.router import Choice
 
-Activation = Callable[[Tensor, Tensor], Tensor]
-"""(gate, up) -> hidden values, all (S, F): ``swiglu``, ``geglu``, or ``partial(clamped_swiglu, …)``."""
+Activation = Callable[..., Tensor]
+"""(gate, up) -> hidden values, all (S, F): ``swiglu``, ``geglu``, or ``partial(clamped_swiglu, …)``; without a gate (up) -> them."""
 
 
 class Experts(nn.Module):
-    """All experts of a layer in two tensors: ``gate_up_proj`` and ``down_proj``, with ``…_bias`` where the layout has biases."""
+    """All experts of a layer in two tensors: ``gate_up_proj``, or ``up_proj`` without a gate, and ``down_proj``, with ``…_bias`` where
+    the layout has biases."""
 
     gate_up_proj: nn.Parameter
     down_proj: nn.Parameter
@@ -36,8 +37,6 @@ class Experts(nn.Module):
     def __init__(self, layout: ExpertLayout, activation: Activation = swiglu) -> None:
         super().__init__()
         self.layout, self.activation = layout, activation
-        self.gate_up_proj_bias: nn.Parameter | None = None
-        self.down_proj_bias: nn.Parameter | None = None
         for name, shape in layout.fused_shapes().items():
             setattr(self, name, nn.Parameter(torch.empty(shape)))
 
@@ -54,11 +53,17 @@ class Experts(nn.Module):
         return _Combine.apply(out_SD, choice.weights_NK, order)  # type: ignore[no-untyped-call, no-any-return]
 
     def _outputs(self, rows_SD: Tensor, ends_X: Tensor) -> Tensor:
-        inner_SE = self._product(rows_SD, self.gate_up_proj, self.gate_up_proj_bias, ends_X)
-        gate_SF, up_SF = (inner_SE[:, ::2], inner_SE[:, 1::2]) if self.layout.interleaved else inner_SE.chunk(2, -1)
-        return self._product(self.activation(gate_SF, up_SF), self.down_proj, self.down_proj_bias, ends_X)
+        inner_SE, n_parts = self._product(rows_SD, self.layout.inner, ends_X), len(self.layout.projections) - 1
+        parts = (
+            [inner_SE[:, at::n_parts] for at in range(n_parts)]
+            if self.layout.interleaved
+            else inner_SE.chunk(n_parts, -1)
+        )
+        return self._product(self.activation(*parts), "down_proj", ends_X)
 
-    def _product(self, rows_SD: Tensor, weight: Tensor, bias: Tensor | None, ends_X: Tensor) -> Tensor:
+    def _product(self, rows_SD: Tensor, name: str, ends_X: Tensor) -> Tensor:
+        weight, bias = self._parameters[name], self._parameters.get(f"{name}_bias")
+        assert weight is not None, f"experts without {name}"
         out = grouped_product(rows_SD, weight if self.layout.transposed else weight.mT, ends_X)
         return out if bias is None else out + bias[expert_of_rows(ends_X, len(rows_SD))]
 
@@ -94,20 +99,20 @@ class ListedExperts(nn.ModuleList):
 
 
 class Expert(nn.Module):
-    """One expert of ``ListedExperts``: a gated MLP."""
+    """One expert of ``ListedExperts``: an MLP, with a gate where the layout has one."""
 
     def __init__(self, layout: ExpertLayout, activation: Activation) -> None:
         super().__init__()
         self.names, self.activation = layout.projections, activation
-        gate, up, down = layout.projections
-        self.add_module(gate, nn.Linear(layout.width, layout.hidden, bias=layout.bias))
-        self.add_module(up, nn.Linear(layout.width, layout.hidden, bias=layout.bias))
+        *inner, down = layout.projections
+        for name in inner:
+            self.add_module(name, nn.Linear(layout.width, layout.hidden, bias=layout.bias))
         self.add_module(down, nn.Linear(layout.hidden, layout.width, bias=layout.bias))
 
     def forward(self, x_SD: Tensor) -> Tensor:
         """(S, D) -> (S, D)."""
-        gate, up, down = (self.get_submodule(name) for name in self.names)
-        out_SD: Tensor = down(self.activation(gate(x_SD), up(x_SD)))
+        *inner, down = (self.get_submodule(name) for name in self.names)
+        out_SD: Tensor = down(self.activation(*(each(x_SD) for each in inner)))
         return out_SD
 
 

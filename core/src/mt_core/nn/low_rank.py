@@ -47,7 +47,8 @@ class _LinearWithLowRank(torch.autograd.Function):
         wants_inputs = ctx.needs_input_grad[1] or ctx.needs_input_grad[3]
         ctx.save_for_backward(x if wants_inputs else None, weight_FE, a_RE, b_FR, inner_NR)
         ctx.scale = scale
-        return out_NF.view(*x.shape[:-1], -1)
+        # no view of it: autograd refuses to change one in place, as Falcon does with what a projection gives
+        return torch.ops.aten._unsafe_view(out_NF, (*x.shape[:-1], out_NF.shape[-1]))  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -52,6 +52,8 @@ class TrainModel(nn.Module):
 
     config: ModelConfig
     default_targets: tuple[str, ...] = ()
+    routers: tuple[str, ...] = ()
+    """Names of linear layers that choose experts: neither adapters nor quantizers take them, whatever their targets."""
     ragged_batches: bool = True
     """Whether generation may pad short prompts on the left (``KVCache.padding_B``). False where a row would then not be
     what it is alone: a state that runs through the padding, or positions that depend on the longest row."""
@@ -90,9 +92,13 @@ class TrainModel(nn.Module):
         return self.layers()[-1].module
 
     def embed_batch(self, batch: Batch) -> Tensor:
-        """(B, T) ids -> (B, T, D): what goes into the first block, with media in their places."""
+        """(B, T) ids -> (B, T, D): what goes into the first block, with media in their places.
+
+        A batch that was read for training has media of every encoder, perhaps a dummy; one without any, such as a token that is
+        generated, calls none.
+        """
         hidden_BTD: Tensor = self.layers()[0].module(batch.input_ids)
-        return hidden_BTD if self.media is None else self.media(hidden_BTD, batch.media)
+        return self.media(hidden_BTD, batch.media) if self.media is not None and batch.media else hidden_BTD
 
     def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, D), the hidden states that the head takes."""

@@ -53,11 +53,11 @@ class FusedTensor:
 
 def _tensors(layouts: Mapping[str, ExpertLayout]) -> Iterator[FusedTensor]:
     for place, layout in layouts.items():
-        gate, up, down = layout.projections
+        *inner, down = layout.projections
         for name, shape in layout.fused_shapes().items():
             is_bias = name.endswith("_bias")
             kind = "bias" if is_bias else "weight"
-            parts = (gate, up) if name.startswith("gate_up") else (down,)
+            parts = inner if name.startswith(layout.inner) else [down]
             yield FusedTensor(
                 name=f"{place}.{name}",
                 shape=shape,

@@ -5,10 +5,10 @@ Shapes: B rows, T tokens, S keys (those in the cache too), N query heads, K key/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -187,6 +187,10 @@ def _scale_by_document(module: Any, q_BTNH: Tensor, context: BlockContext, seen:
     return (q_BTNH * ratio_BT[..., None, None]).to(q_BTNH.dtype)
 
 
+States = dict[Hashable, Tensor]
+"""States of a layer by name, rows first."""
+
+
 class CacheOfModel(Cache):  # type: ignore[misc]
     """mt_core's cache as transformers' models see it: all layers have seen the same tokens.
 
@@ -195,7 +199,7 @@ class CacheOfModel(Cache):  # type: ignore[misc]
     """
 
     def __init__(self, kept: KVCache, *, contiguous: bool = False) -> None:
-        super().__init__(layers=[])
+        Cache.__init__(self, layers=[])  # what is between them makes layers of its own
         self.kept, self._contiguous = kept, contiguous
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **named: Any) -> Any:
@@ -249,12 +253,63 @@ class CacheOfModel(Cache):  # type: ignore[misc]
         self._keep(layer_idx, ("recurrence", state_idx), recurrent_states)
         return recurrent_states
 
-    def _states(self, layer: int) -> dict[tuple[str, int], Tensor]:
-        found: dict[tuple[str, int], Tensor] | None = self.kept.get(_number_of_states(layer))
-        return {} if found is None else found
+    def get_linear_cache(self, layer_idx: int) -> Tensor | None:
+        """Return the state of linear attention, (B, N, H, H), or ``None``; ``MiniMaxCache`` calls it so."""
+        return self.get_recurrent_state(layer_idx)
 
-    def _keep(self, layer: int, name: tuple[str, int], state: Tensor) -> None:
-        self.kept.put(_number_of_states(layer), {**self._states(layer), name: state})
+    def set_linear_cache(self, layer_idx: int, linear_cache: Tensor) -> None:
+        """Keep the state of linear attention."""
+        self.update_recurrent_state(linear_cache, layer_idx)
+
+    def _states(self, layer: int) -> States:
+        return states_of(self.kept, layer)
+
+    def _keep(self, layer: int, name: Hashable, state: Tensor) -> None:
+        keep_states(self.kept, layer, {**self._states(layer), name: state})
+
+
+def cache_for(asked: object, kept: KVCache, *, contiguous: bool) -> CacheOfModel:
+    """Return the cache as a model sees it. ``asked`` is the annotation of its argument, whose class some models insist on."""
+    theirs = [each for each in get_args(asked) if isinstance(each, type) and issubclass(each, Cache)]
+    bases = (CacheOfModel, *(each for each in theirs if not issubclass(CacheOfModel, each)))
+    cls: type[CacheOfModel] = CacheOfModel if len(bases) == 1 else type(CacheOfModel.__name__, bases, {})
+    return cls(kept, contiguous=contiguous)
+
+
+def states_of(kept: KVCache, layer: int) -> States:
+    """Return what a layer keeps beside keys and values, rows first, by name; nothing before its first tokens."""
+    found: States | None = kept.get(_number_of_states(layer))
+    return {} if found is None else found
+
+
+def keep_states(kept: KVCache, layer: int, states: States) -> None:
+    """Keep them in the place of those of before."""
+    kept.put(_number_of_states(layer), states)
+
+
+@contextmanager
+def lend_states(block: Any, paths: Sequence[str], kept: KVCache | None, layer: int) -> Iterator[None]:
+    """Let modules of a block that keep a state themselves, in the attributes of these paths, have that of the cache meanwhile: rows are
+    then picked from it as from all else, and no module remembers a text."""
+    if not paths or kept is None:
+        yield
+        return
+    states, modules = states_of(kept, layer), dict(block.named_modules())
+    places = [(path, modules.get(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in paths]
+    places = [
+        (path, module, name) for path, module, name in places if hasattr(module, name)
+    ]  # blocks are of several kinds
+    if not places:
+        yield
+        return
+    for path, module, name in places:
+        setattr(module, name, states.get(path))
+    try:
+        yield
+        keep_states(kept, layer, {path: getattr(module, name) for path, module, name in places})
+    finally:
+        for _, module, name in places:
+            setattr(module, name, None)
 
 
 def _number_of_states(layer: int) -> int:

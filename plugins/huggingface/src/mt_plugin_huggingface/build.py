@@ -18,7 +18,7 @@ from mt_core.nn import BlockContext, SdpaAttention
 from .attention import NAME, Rule, read_rules, register
 from .config import HuggingFaceConfig
 from .experts import use_experts
-from .frame import Frame
+from .frame import Frame, mix_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,13 +40,38 @@ def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
     frozen parameters here, so that they are read, moved and saved as all others.
     """
     model = build_plain(config)
+    rounded: dict[str, list[str]] = {}
     for name, buffer in saved_buffers(model).items():
         path, _, own = name.rpartition(".")
         module = model.get_submodule(path)
         del module._buffers[own]
         module.register_parameter(own, nn.Parameter(buffer.reshape(_shape(buffer)), requires_grad=False))
+        if buffer.is_floating_point() and not is_kept_in_fp32(model, name):
+            rounded.setdefault(path, []).append(own)
+    for path, names in rounded.items():
+        mix_in(model.get_submodule(path), _Rounded, names=names)
     use_experts(model)
     return model
+
+
+class _Rounded:
+    """Computes with saved buffers in the dtype of its input, as transformers does, though the run keeps them in fp32."""
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        given = next(each for each in (*args, *named.values()) if isinstance(each, Tensor) and each.is_floating_point())
+        buffers = {name: self._parameters[name].to(given.dtype) for name in self.__dict__["_names"]}  # type: ignore[attr-defined]
+        self.__dict__ |= buffers  # stand before the parameters of these names
+        try:
+            return super().forward(*args, **named)  # type: ignore[misc]
+        finally:
+            for name in buffers:
+                del self.__dict__[name]
+
+
+def is_kept_in_fp32(model: PreTrainedModel, name: str) -> bool:
+    """Return whether transformers has a parameter or buffer in fp32 in a model of fewer bits."""
+    patterns = (*(model._keep_in_fp32_modules or ()), *(model._keep_in_fp32_modules_strict or ()))
+    return any(re.search(each, name) for each in patterns)
 
 
 def _shape(tensor: Tensor) -> torch.Size:

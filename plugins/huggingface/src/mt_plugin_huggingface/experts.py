@@ -44,29 +44,35 @@ _MARKS = ("has_gate", "has_bias", "is_transposed", "is_concatenated", "has_post_
 
 
 def use_experts(model: PreTrainedModel) -> None:
-    """Run what transformers marks as gated experts by mt_core's, and routers without noise."""
-    projections = projections_of(model)
+    """Run what transformers marks as experts by mt_core's, and routers without noise."""
+    found: dict[Any, tuple[str, ...]] = {}
     for module in model.modules():
-        if is_gated(module):
-            _become_experts(module, projections)
+        if are_experts(module):
+            has_gate = module.has_gate
+            if has_gate not in found:
+                found[has_gate] = projections_of(model, has_gate=bool(has_gate))
+            _become_experts(module, found[has_gate])
+        elif module._parameters and any(isinstance(each, nn.Identity) for each in module.children()):
+            _hide_parts(module)
+            mix_in(module, _WithoutComputation)
         elif any("jitter" in name for name in vars(module)):
             mix_in(module, _WithoutNoise)
 
 
-def is_gated(module: nn.Module) -> bool:
-    """Return whether these are experts that run here: a gate, an up and a down projection, and no norm behind."""
+def are_experts(module: nn.Module) -> bool:
+    """Return whether these are experts that run here: an up and a down projection, a gate or none, and no norm behind."""
     marks = {name: getattr(module, name, None) for name in _MARKS}
-    return marks["has_gate"] is True and marks["has_post_expert_norm"] is False
+    return marks["has_gate"] is not None and marks["has_post_expert_norm"] is False
 
 
-def _become_experts(module: Any, projections: tuple[str, str, str]) -> None:
+def _become_experts(module: Any, projections: tuple[str, ...]) -> None:
     n_experts, *sizes = whole_shape(module.down_proj)
     hidden, width = sizes if module.is_transposed else reversed(sizes)
     layout = ExpertLayout(
         n_experts=n_experts,
         width=width,
         hidden=hidden,
-        interleaved=not module.is_concatenated,
+        interleaved=module.has_gate and not module.is_concatenated,
         transposed=module.is_transposed,
         bias=module.has_bias,
         projections=projections,
@@ -75,24 +81,24 @@ def _become_experts(module: Any, projections: tuple[str, str, str]) -> None:
     theirs.__dict__["_parameters"] = {}  # a listed form outlives the fused tensors
     mix_in(module, TheirExperts, theirs=theirs)
     module.layout, module.activation = layout, activation_of(theirs)
-    if not layout.bias:
-        module.gate_up_proj_bias = module.down_proj_bias = None
 
 
-def projections_of(model: PreTrainedModel) -> tuple[str, str, str]:
-    """Names of an expert's gate, up and down projection in published files."""
+def projections_of(model: PreTrainedModel, *, has_gate: bool) -> tuple[str, ...]:
+    """Names of an expert's gate, where it has one, up and down projection in published files."""
     named = {}
     for each in get_model_conversion_mapping(model, add_legacy=False):
         if isinstance(each, WeightConverter) and "experts" in each.target_patterns[0]:
             own = each.target_patterns[0].rpartition(".")[2]
             named[own] = [source.removesuffix(".weight").rpartition(".")[2] for source in each.source_patterns]
-    gate, up = named.get("gate_up_proj", ("gate_proj", "up_proj"))
-    (down,) = named.get("down_proj", ("down_proj",))
-    return gate, up, down
+    inner = named.get("gate_up_proj", ["gate_proj", "up_proj"]) if has_gate else named.get("up_proj", ["up_proj"])
+    return (*inner, *named.get("down_proj", ["down_proj"]))
 
 
-def activation_of(experts: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    """(gate, up) -> hidden values, all (S, F), as the module computes them."""
+def activation_of(experts: Any) -> Callable[..., Tensor]:
+    """(gate, up) -> hidden values, all (S, F), as the module computes them; without a gate (up) -> them."""
+    if not experts.has_gate:
+        function: Callable[..., Tensor] = experts.act_fn
+        return function
     if type(experts)._apply_gate is _default_apply_gate:
         return swiglu if isinstance(experts.act_fn, nn.SiLU) or _is_silu(experts.act_fn) else _Gated(experts.act_fn)
     return _OwnGate(experts)
@@ -152,7 +158,7 @@ def module_to_draw(experts: nn.Module, name: str, tensor: Tensor) -> nn.Module:
     """The type's own module of experts with one value, that of this name in the listed form, to be drawn by transformers' rule."""
     layout: ExpertLayout = experts.layout  # type: ignore[assignment]
     _, projection, kind = name.split(".")
-    fused = "down_proj" if projection == layout.projections[2] else "gate_up_proj"
+    fused = "down_proj" if projection == layout.projections[-1] else layout.inner
     own = f"{fused}_bias" if kind == "bias" else fused
     value = tensor.mT if layout.transposed and kind == "weight" else tensor
     shapes = layout.fused_shapes()
@@ -163,6 +169,42 @@ def module_to_draw(experts: nn.Module, name: str, tensor: Tensor) -> nn.Module:
     }
     out: nn.Module = module
     return out
+
+
+def _hide_parts(module: nn.Module) -> None:
+    """Let modules without parameters be attributes alone. Each expert that has tokens calls them; ZeRO 3 follows the order of calls, and
+    ranks whose experts have none would gather parameters in another order."""
+    for name, part in list(module.named_children()):
+        if not [*part.parameters(), *part.buffers()]:
+            del module._modules[name]
+            module.__dict__[name] = part
+
+
+class _WithoutComputation:
+    """Experts of which some give their input back: where all of a rank's tokens choose those, the others have a gradient of zero, and
+    not none, for which other ranks would wait."""
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        out = super().forward(*args, **named)  # type: ignore[misc]
+        own: Any = self
+        if torch.is_grad_enabled():
+            for parameter in own._parameters.values():
+                if parameter is not None and parameter.requires_grad:
+                    out = _WithZeroGradient.apply(out, parameter)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _WithZeroGradient(torch.autograd.Function):
+    """Returns its first input; the second has a gradient of zero from it."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, parameter: Tensor) -> Tensor:
+        ctx.shape, ctx.dtype = parameter.shape, parameter.dtype
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, grad.new_zeros((), dtype=ctx.dtype).expand(ctx.shape)
 
 
 class _WithoutNoise:
@@ -184,8 +226,19 @@ def routers_of(model: nn.Module) -> dict[str, nn.Module]:
     return {name: each for name, each in model.named_modules() if isinstance(each, recorders.target_class)}
 
 
+def linear_routers(model: nn.Module) -> tuple[str, ...]:
+    """Names of linear layers that are routers or belong to one."""
+    beside = {id(part) for router in routers_of(model).values() for part in router.modules()}
+    return tuple(
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | StoredLinear) and (id(module) in beside or "router" in name.split("."))
+    )
+
+
 def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str, ...]:
-    """Last names of the linear layers of blocks, those of experts among them, and not those that are or belong to routers."""
+    """Last names of the linear layers of blocks, those of experts among them, and not those that are or belong to routers, nor gates
+    of a single number."""
     beside = {id(part) for router in routers for part in router.modules()}
     found: list[str] = []
     for name, module in blocks.named_modules():
@@ -193,6 +246,7 @@ def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str
             found += module.layout.projections
         elif (
             isinstance(module, nn.Linear | StoredLinear)
+            and module.out_features > 1
             and id(module) not in beside
             and "router" not in name.split(".")
         ):

@@ -23,7 +23,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from mt_core import UsageError
 from mt_core.nn import BlockContext
 
-from .attention import CacheOfModel, use_context
+from .attention import cache_for, use_context
 from .types import ModelType
 
 
@@ -34,6 +34,17 @@ class Call:
     hidden_BTD: Tensor
     args: tuple[Any, ...]
     named: dict[str, Any]
+
+    def for_token(self, place: int) -> Call:
+        """Return how the block would be called on the token at this place alone."""
+        size = self.hidden_BTD.shape[1]
+
+        def cut(value: Any) -> Any:
+            has_tokens = isinstance(value, Tensor) and value.dim() > 1 and value.shape[1] == size
+            return value[:, place : place + 1] if has_tokens else value
+
+        named = {name: cut(value) for name, value in self.named.items()}
+        return Call(cut(self.hidden_BTD), tuple(map(cut, self.args)), named)
 
 
 class StandIn(nn.Module):
@@ -76,7 +87,7 @@ class FinalNorm(nn.Module):
 class OwnForward(nn.Module):
     """Runs a module that became a layer by the ``forward`` of its own class, without that and the hooks of the layer.
 
-    Where another pipeline stage has its parameters, it gives zero.
+    Where another pipeline stage has its parameters, it gives zero, or the hidden states that it was given.
     """
 
     def __init__(self, real: nn.Module) -> None:
@@ -89,7 +100,8 @@ class OwnForward(nn.Module):
     def forward(self, *args: Any, **named: Any) -> Tensor:
         real = self.__dict__["real"]
         if next(real.parameters()).is_meta:
-            return torch.zeros(())
+            hidden = [each for each in args if isinstance(each, Tensor) and each.is_floating_point() and each.dim() > 2]
+            return hidden[0] if hidden else torch.zeros(())
         own: Any = type(real).__bases__[-1]  # before it became a layer
         out: Tensor = own.forward(real, *args, **named)
         return out
@@ -116,6 +128,7 @@ class Frame:
         accepted = inspect.signature(type(self._outside).forward).parameters
         self._kind, self._takes_positions = kind, "position_ids" in accepted
         self._cache = next((name for name in ("past_key_values", "cache_params") if name in accepted), "")
+        self._asked = accepted[self._cache].annotation if self._cache else None
         self._decoder_output = FixedOutput(model.get_submodule(decoder))
         head = OwnForward(model.get_submodule(kind.head))
         self._language_model = _copy_with(model, {decoder: self._decoder_output, kind.head: head})
@@ -127,7 +140,7 @@ class Frame:
         """
         named: dict[str, Any] = {"use_cache": context.cache is not None}
         if context.cache is not None:
-            named[self._cache] = CacheOfModel(context.cache, contiguous=self._kind.own_attention)
+            named[self._cache] = cache_for(self._asked, context.cache, contiguous=self._kind.own_attention)
         if self._takes_positions:
             named["position_ids"] = context.positions_BT
         self._calls.clear()

@@ -8,24 +8,24 @@ Shapes: B rows, T tokens, N single tokens, D model width, V tokens of the vocabu
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Self, cast
+from dataclasses import replace
+from typing import Self, cast
 
 import torch
 from torch import Generator, Tensor, nn
 
-from mt_core import whole_shape
 from mt_core.nn import BlockContext, Layer, TrainModel
 
-from .attention import Rule, use_context
-from .build import build_language_model, built_values, mask_rules, true_buffers
+from .attention import Rule, lend_states, states_of, use_context
+from .build import build_language_model, mask_rules, true_buffers
 from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
 from .experts import (
     TheirExperts,
     TheirListedExperts,
     idle_weights,
+    linear_routers,
     module_to_draw,
     projections_in,
     routers_of,
@@ -33,6 +33,7 @@ from .experts import (
 )
 from .frame import Call, Frame, mix_in
 from .fused import use_fused
+from .initial import InitialValues
 from .linear import use_transposed_linear
 from .rotary import use_document_lengths
 
@@ -57,11 +58,12 @@ class HuggingFaceModel(TrainModel):
         self.ragged_batches = "packing" not in limits_of(config) and not rope_types(config.config) & {*BY_LENGTH}
         self.__dict__["_modules"] = model._modules  # one set: what is put into the one is in the other
         outside = Outside(config, model)
-        self.__dict__["_outside"] = outside
+        self.__dict__ |= {"_outside": outside, "_initial": InitialValues(config)}
         for number, block in enumerate(cast(nn.ModuleList, self.get_submodule(kind.blocks))):
             mix_in(block, _Block, outside=outside, number=number)
         if kind.positions is not None:
             mix_in(self.get_submodule(kind.positions), _Positions, outside=outside)
+        mix_in(self.get_submodule(kind.norm), _Norm, outside=outside)
         if not kind.plain_head:
             mix_in(self.get_submodule(kind.head), _Head, outside=outside)
         use_transposed_linear(self.get_submodule(kind.blocks))
@@ -70,43 +72,35 @@ class HuggingFaceModel(TrainModel):
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
         self.default_targets = projections_in(self.get_submodule(kind.blocks), routers_of(model).values())
+        self.routers = linear_routers(model)
 
     def layers(self) -> Sequence[Layer]:
-        """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions."""
+        """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions.
+
+        Where a module stands between norm and head, it is what is called norm elsewhere, and the norm is the last block.
+        """
         kind = self.config.kind
         blocks = cast(nn.ModuleList, self.get_submodule(kind.blocks))
         paths = [kind.embed, *([kind.positions] if kind.positions else [])]
-        paths += [f"{kind.blocks}.{number}" for number in range(len(blocks))] + [kind.norm, kind.head]
+        paths += [*(f"{kind.blocks}.{number}" for number in range(len(blocks))), kind.norm]
+        paths += [*([kind.before_head] if kind.before_head else []), kind.head]
         return [Layer(path, self.get_submodule(path)) for path in paths]
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
-        """Draw a parameter by transformers' rule, from ``generator`` alone."""
-        outside: Outside = self.__dict__["_outside"]
-        module = self._module_to_draw(name, tensor)
-        seed = int(torch.randint(2**62, (), generator=generator))
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
-            tensor.fill_(torch.nan)
-            initialise: Any = outside.model._init_weights
-            initialise(module)
-            if tensor.isnan().any():
-                tensor.copy_(outside.built_values()[name])
+        """Draw a parameter by transformers' rules, from ``generator`` alone."""
+        self.__dict__["_initial"].draw(name, tensor, generator, self._listed_to_draw(name, tensor))
 
     def flops_per_token(self, length: int) -> float:
         """See ``TrainModel``; of experts those that a token chooses count."""
         return super().flops_per_token(length) - 6.0 * idle_weights(self.__dict__["_outside"].model)
 
-    def _module_to_draw(self, name: str, tensor: Tensor) -> nn.Module:
-        """A copy of the module that has this parameter, with all others on the meta device."""
+    def _listed_to_draw(self, name: str, tensor: Tensor) -> nn.Module | None:
+        """The type's own module of experts with this value, where it is that of an expert in the listed form."""
         for place, experts in self.named_modules():
             prefix, own = f"{place}.", name.removeprefix(f"{place}.")
             if isinstance(experts, TheirExperts | TheirListedExperts) and name.startswith(prefix) and "." in own:
                 return module_to_draw(experts, own, tensor)
-        path, _, own = name.rpartition(".")
-        module = copy.copy(self.get_submodule(path))
-        others = {key: each if each is None else _on_meta(each) for key, each in module._parameters.items()}
-        module.__dict__["_parameters"] = {**others, own: nn.Parameter(tensor, requires_grad=False)}
-        return module
+        return None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.__dict__["_outside"].forget_buffers()  # a cast has rounded them
@@ -124,7 +118,6 @@ class Outside:
         self._frame: Frame | None = None
         self._true: dict[str, Tensor] | None = None
         self._restored: torch.device | None = None
-        self._built: dict[str, Tensor] | None = None
         self._rules: list[Rule] | None = None
 
     def rule(self, number: int) -> Rule | None:
@@ -135,11 +128,9 @@ class Outside:
             self._rules = mask_rules(self.config)
         return self._rules[number]
 
-    def built_values(self) -> dict[str, Tensor]:
-        """First values that no rule draws, by name."""
-        if self._built is None:
-            self._built = built_values(self.config)
-        return self._built
+    def head_dtype(self) -> torch.dtype:
+        """Return the dtype of the head's weights, wherever these are."""
+        return next(self.model.get_submodule(self.config.kind.head).parameters()).dtype
 
     def forget_buffers(self) -> None:
         """Let the true values be put back before the next forward."""
@@ -184,10 +175,15 @@ class _Block:
         if number == 0 and outside.config.kind.positions is None:
             hidden_BTD = outside.begin(context, hidden_BTD)
         call, kind = outside.calls(context, hidden_BTD)[number], outside.config.kind
-        goes_on = context.cache is not None and context.cache.length > 0
-        pieces = torch.split(hidden_BTD, 1, 1) if kind.by_token and goes_on else [hidden_BTD]
+        call = replace(call, hidden_BTD=hidden_BTD)
+        calls = [call]
+        if kind.by_token and context.cache is not None and states_of(context.cache, number):
+            calls = [call.for_token(place) for place in range(hidden_BTD.shape[1])]
+        outs = []
         with use_context(context, outside.rule(number)):
-            outs = [super(_Block, self).forward(piece, *call.args, **call.named) for piece in pieces]  # type: ignore[misc]
+            for each in calls:
+                with lend_states(self, kind.module_states, context.cache, number):
+                    outs.append(super().forward(each.hidden_BTD, *each.args, **each.named))  # type: ignore[misc]
         hidden = [out[0] if kind.tuple_size else out for out in outs]
         return hidden[0] if len(hidden) == 1 else torch.cat(hidden, 1)
 
@@ -200,14 +196,17 @@ class _Positions:
         return hidden
 
 
+class _Norm:
+    """The norm behind the blocks, in the dtype of the head: some types add blocks up in fp32. It may be called as a block is."""
+
+    def forward(self, hidden_BTD: Tensor, context: BlockContext | None = None) -> Tensor:
+        hidden: Tensor = super().forward(hidden_BTD)  # type: ignore[misc]
+        return hidden.to(self.__dict__["_outside"].head_dtype())
+
+
 class _Head:
     """A head that does more than multiply by its matrix."""
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
         logits: Tensor = self.__dict__["_outside"].frame(hidden_ND.device).logits(hidden_ND)
         return logits
-
-
-def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
-    whole = torch.empty(whole_shape(parameter), dtype=parameter.dtype, device="meta")  # ZeRO 3 shows a part
-    return nn.Parameter(whole, requires_grad=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -22,10 +22,12 @@ class ModelType:
     """One model type. Paths are those of modules in its language model.
 
     ``names`` are keys of ``config.json`` by ours, of numbers that the type has; ``defaults`` what counts where a key is left out.
-    ``positions`` is the module of learned positions, a layer of its own; ``plain_head`` says that logits are the head's matrix times the
+    ``positions`` is the module of learned positions, a layer of its own, as is ``before_head``, a module between the norm and the head;
+    ``plain_head`` says that logits are the head's matrix times the
     hidden states and nothing else. ``own_attention`` says that attention is the type's own, with a mask of its own; ``tuple_size`` is
     the length of the tuple that a block returns, 0 where that is hidden states alone. ``scales_ids`` says that the model does something
-    to embedded tokens only where it is given their ids, ``by_token`` that its blocks go on from a state with one token at a time.
+    to embedded tokens only where it is given their ids, ``by_token`` that its blocks go on from a state with one token at a time;
+    ``module_states`` are the attributes of a block, by path, in which its modules keep a state themselves.
     ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``scales_in_place`` says that the model changes
     the embedded tokens that it is given. ``counts_rows`` is the key of ``config.json`` for the tokens from which on a token's place in its
     row counts, whatever its position. ``limits`` are what the family declares
@@ -42,10 +44,12 @@ class ModelType:
     head: str
     plain_head: bool
     positions: str | None = None
+    before_head: str | None = None
     own_attention: bool = False
     tuple_size: int = 0
     scales_ids: bool = False
     by_token: bool = False
+    module_states: Sequence[str] = ()
     rotary_by_length: bool = False
     scales_in_place: bool = False
     counts_rows: str | None = None
@@ -59,8 +63,8 @@ class ModelType:
     def value(self, content: Mapping[str, Any], name: str) -> Any:
         """Return the number that a ``config.json`` gives for one of ``names``, under the type's own key or the usual one."""
         for key in (self.names.get(name), USUAL[name]):
-            if key is not None and content.get(key) is not None:
-                return content[key]
+            if key is not None and (found := content.get(key)) is not None:
+                return len(found) if isinstance(found, list) else found  # of the kinds of its layers
         return self.defaults[name]
 
 

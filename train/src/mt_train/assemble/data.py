@@ -12,7 +12,7 @@ from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
 from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.identity import tokenizer_digest
-from mt_train.assemble.media import media_reader, with_media
+from mt_train.assemble.media import media_reader, media_rules, with_media
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import evaluation_of, first_rows, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
@@ -184,7 +184,9 @@ def encoding_of(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
     """Build the objective, which encodes rows, and the rules that hold for all of them."""
     template = with_media(parts, build_template(tokenizer, parts.config.data, media=bool(parts.encoders)), tokenizer)
     objective = parts.objective(tokenizer, template)
-    return objective, replace(_rules(parts.config, tokenizer, template), reader=media_reader(parts))
+    return objective, replace(
+        _rules(parts.config, tokenizer, template), media=media_rules(parts), reader=media_reader(parts)
+    )
 
 
 def _require_rows(samples: EncodedSamples, purpose: str) -> EncodedSamples:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from os.path import expanduser
+from pathlib import Path
 
 from torch import Tensor
 
 from mt_core.data.text_ids import continuation_encoder, text_encoder
 from mt_core.errors import UsageError
-from mt_core.nn import Batch
 from mt_core.protocols import Template, Tokenizer
+from mt_train.assemble.identity import source_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_encoder import RunEncoder
-from mt_train.data.media.reader import fill_media
+from mt_train.data.media.reader import MediaReader
+from mt_train.data.media.rules import MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
 from mt_train.data.templates.plain import mark_encoders
 
@@ -37,10 +39,23 @@ def with_media(parts: Parts, template: Template, tokenizer: Tokenizer) -> Templa
     return MediaTemplate(template, MediaWriter(sources), encode)
 
 
-def media_reader(parts: Parts) -> Callable[[Batch], Batch] | None:
+def media_rules(parts: Parts) -> MediaRules | None:
+    """Return where parts of rows may lie, and which kinds encoders read; ``None`` where the run has no encoder.
+
+    Files lie below ``data.media_root``, or else in the folders of the rows' own files.
+    """
+    if not parts.encoders:
+        return None
+    root = parts.config.data.media_root
+    folders = [path.parent for paths in (source_files(parts) or {}).values() for path in paths or ()]
+    roots = [Path(expanduser(root))] if root else list(dict.fromkeys(folders)) or [Path.cwd()]
+    return MediaRules(kinds=frozenset().union(*(each.component.reads for each in parts.encoders)), roots=tuple(roots))
+
+
+def media_reader(parts: Parts) -> MediaReader | None:
     """Return what gives batches the inputs of encoders; ``None`` where the run has none."""
     processors = {each.name: each.component.processor(each.options) for each in parts.encoders}
-    return partial(fill_media, processors) if processors else None
+    return MediaReader(processors) if processors else None
 
 
 def _source(encoder: RunEncoder, tokenizer: Tokenizer) -> MediaSource:

@@ -31,6 +31,11 @@ class DataConfig(MtConfig):
     """
 
     columns: dict[str, str] = Field({}, description="our field name → the name in the rows, e.g. {prompt: question}")
+    media_root: str | None = Field(
+        None,
+        min_length=1,
+        description="folder that images and other files of rows lie in; default is that of the rows' own files, and none outside is read",
+    )
     template: str | None = Field(
         None,
         description=f"how conversations are written down: {', '.join(TEMPLATES)}, or a Jinja file; "

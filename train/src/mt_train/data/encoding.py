@@ -1,20 +1,23 @@
-"""Encoding of rows into samples: columns renamed, encoded by the objective, fitted to the longest length, counted."""
+"""Encoding of rows into samples: columns renamed, media marked, encoded by the objective, fitted to the longest length, counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from mt_core.data.shapes import rename_columns
-from mt_core.errors import DataError
+from mt_core.errors import ComponentError, DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
 from mt_core.rows import Rejected, Row, Sample
 from mt_train.data.items import fit_item
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
+from mt_train.data.media.marks import mark_parts
+from mt_train.data.media.rules import MediaRules, kind_of
 from mt_train.data.online import CollectsAnswers
 from mt_train.data.outcomes import Outcome, encode_rows
 from mt_train.data.row_statistics import NO_TRAINED_TOKEN, RowStatistics
@@ -22,7 +25,7 @@ from mt_train.data.samples import EncodedSamples
 from mt_train.data.special_texts import special_token_finder
 
 if TYPE_CHECKING:
-    from mt_core.nn import Batch
+    from mt_train.data.media.reader import MediaReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,32 +37,53 @@ class Rules(Lengths):
     max_bad_rows: int = 100
     special_texts: tuple[str, ...] = ()
     """Special tokens that are read as text where a row spells them."""
-    reader: Callable[[Batch], Batch] | None = None
+    media: MediaRules | None = None
+    """Rules for parts that are no text; a run without encoders has none."""
+    reader: MediaReader | None = None
     """Reads the media of batches; there in a run with encoders alone."""
+
+    def prepare(self, row: Row) -> tuple[Row, int]:
+        """Return a row as an objective gets it, and how many parts of it are no text. Raises ``DataError``."""
+        row = rename_columns(row, self.columns)
+        return (row, 0) if self.media is None else mark_parts(row, self.media)
 
 
 def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:
     """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
     samples, spells = EncodedSamples(reader=rules.reader), special_token_finder(rules.special_texts)
     learns = not isinstance(objective, CollectsAnswers)
+    parts: deque[int] = deque()
+    """Media of each row that was read, and whose outcome did not come yet."""
 
     def read(index: int) -> Row:
-        row = rename_columns(dataset.row(index), rules.columns)
+        parts.append(0)
+        row, parts[-1] = rules.prepare(dataset.row(index))
         if spells(row):
             samples.report.spells(row["id"])
         return row
 
     for outcome in encode_rows(read, indices, objective):
         samples.report.rows_read += 1
+        _refuse_without_media(outcome, parts.popleft(), objective)
         try:
             _add(samples, outcome, rules, learns=learns)
         except DataError as error:
             if rules.on_bad_row == "error":
                 raise
-            samples.report.bad_row(str(error))
+            samples.report.bad_row(str(error), kind_of(error))
             refuse_bad_rows(samples.report, rules)
     measure(samples, rules)
     return samples
+
+
+def _refuse_without_media(outcome: Outcome, parts: int, objective: Objective) -> None:
+    """Raise ``ComponentError`` for an objective that would train on the ids that only fill the places of media."""
+    if parts and isinstance(outcome, Sample) and not outcome.media:
+        what = "1 part that is no text" if parts == 1 else f"{parts} parts that are no text"
+        raise ComponentError(
+            f"{outcome.row_id}: objective {type(objective).__name__} drops the media of the row ({what}): its sample has none. It has to"
+            " make samples with Encoded.sample(row_id), or pass on Encoded.media; choose an objective that does, such as sft"
+        )
 
 
 def refuse_bad_rows(report: RowStatistics, rules: Rules) -> None:

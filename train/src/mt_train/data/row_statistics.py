@@ -77,9 +77,9 @@ class RowStatistics:
         self.rows_dropped[reason] += 1
         self.note(reason, row_id)
 
-    def bad_row(self, problem: str) -> None:
-        """Count a row that cannot be used; the problem names it."""
-        self.rows_dropped[BAD_ROW] += 1
+    def bad_row(self, problem: str, kind: str = "") -> None:
+        """Count a row that cannot be used, and by the kind of its fault where that has a name; the problem names the row."""
+        self.rows_dropped[f"{BAD_ROW}: {kind}" if kind else BAD_ROW] += 1
         self.bad_rows.append(problem)
 
     def spells(self, row_id: str) -> None:

@@ -8,6 +8,7 @@ from mt_core.components import PartChoice
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError
 from mt_core.kinds import Kind
+from mt_core.media import EncoderComponent
 from mt_core.plugins.host import Offer
 from mt_train.config.run import SlotRef
 from mt_train.plugins.composition import Part, Uses
@@ -33,7 +34,8 @@ def _part(draft: Draft, whole: Offer, choice: PartChoice, where: str) -> Part | 
         draft.fault(where, str(error))
         return None
     kind = draft.host.kinds[name]
-    if lacking := _describe_lack(kind, draft.host.kinds[whole.kind]):
+    built_apart = isinstance(whole.component, EncoderComponent)  # the run builds its projector, and knows both widths
+    if not built_apart and (lacking := _describe_lack(kind, draft.host.kinds[whole.kind])):
         draft.fault(where, f"{whole.kind} {whole.component.name} cannot be made of a {kind.words}: {lacking}")
         return None
     values = {key.replace("-", "_"): value for key, value in choice.options.items()}

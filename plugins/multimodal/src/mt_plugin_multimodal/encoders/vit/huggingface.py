@@ -1,0 +1,156 @@
+"""Folders of Hugging Face with a vision transformer in them: its own, a whole CLIP or SigLIP, or a model that sees with it.
+
+What the keys mean, and what holds where one is missing: configuration_clip.py, configuration_siglip.py and configuration_dinov2.py of
+https://github.com/huggingface/transformers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mt_core import WeightsError, WeightsFormat
+from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, refuse_values
+
+from ...image_config import read_processor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from . import ViTConfig
+
+PREFIXES = (
+    "",
+    "vision_model.",
+    "dinov2.",
+    *(f"{model}vision_tower.{inside}" for model in ("", "model.") for inside in ("vision_model.", "")),
+    "model.vision_model.",
+)
+"""Where a folder may have the encoder."""
+KEYS: Mapping[str, str] = {
+    "hidden_size": "width",
+    "num_hidden_layers": "blocks",
+    "num_attention_heads": "heads",
+    "intermediate_size": "mlp",
+    "patch_size": "patch",
+    "image_size": "trained_image",
+    "hidden_act": "activation",
+    "layer_norm_eps": "eps",
+}
+"""Their key → our option."""
+DEFAULTS: Mapping[str, Any] = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "image_size": 224,
+}
+FIXED: Mapping[str, tuple[Any, ...]] = {"num_channels": (3, None), "attention_dropout": (0.0, 0, None)}
+PATCHES = ("embeddings.patch_embedding.weight", "embeddings.patch_embeddings.projection.weight")
+DIMENSIONS: Mapping[str, int] = {"embeddings.class_embedding": 1, "embeddings.position_embedding.weight": 2}
+"""Tensors of which some files have more dimensions, of size 1."""
+LEFT_OUT = re.compile(r"head\.|embeddings\.(mask_token|position_ids)$")
+"""What makes one vector of an image, what is learned without images, and a buffer of old files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderNames:
+    """What files of one family say: ``model_types``, ``defaults`` of missing keys, ``fixed`` ones that change the maths, whether images
+    are ``crops`` where nothing is said, the ``margin`` of ``ImageConfig``, and patterns of names → ours (``renamed``)."""
+
+    encoder: str
+    model_types: Sequence[str]
+    defaults: Mapping[str, Any]
+    crops: bool
+    margin: tuple[int, int] = (1, 1)
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+def vit_format(names: FolderNames) -> WeightsFormat:
+    """Return the format of a family's folders."""
+    return WeightsFormat(
+        name="huggingface",
+        matches=is_folder,
+        values=lambda path: read_values(path, names),
+        tensors=lambda path, config: read_tensors(path, config, names),
+    )
+
+
+def read_values(path: Path, names: FolderNames) -> dict[str, Any]:
+    """Return sizes, the image processor's values, and for LLaVA the layer. Raises ``WeightsError`` for another family's folder."""
+    folder = path.parent if path.is_file() else path
+    file = folder / CONFIG
+    said = read_json(file)
+    try:
+        values = _values(said, file, names)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
+    check_folder(path)
+    seen = read_processor(folder, crops=names.crops, margin=names.margin)
+    return {**values, "image": values["trained_image"], **seen}
+
+
+def _values(said: Mapping[str, Any], file: Path, names: FolderNames) -> dict[str, Any]:
+    vision = said.get("vision_config") or said
+    kind = vision.get("model_type") or said.get("model_type")
+    if kind not in names.model_types:
+        raise WeightsError(
+            f"{file} has the vision model {kind!r}; the encoder {names.encoder!r} reads {' and '.join(names.model_types)}"
+        )
+    refuse_values(vision, file, {**FIXED, **names.fixed})
+    given = {**DEFAULTS, **names.defaults, **{key: value for key, value in vision.items() if value is not None}}
+    if "mlp_ratio" in given:
+        given["intermediate_size"] = int(given["hidden_size"] * given["mlp_ratio"])
+    return {**{ours: given[theirs] for theirs, ours in KEYS.items()}, **_layer_of_llava(said, file)}
+
+
+def _layer_of_llava(said: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """``vision_feature_layer`` and what is taken of it, for models that say so."""
+    if (layer := said.get("vision_feature_layer")) is None:
+        return {}
+    if not isinstance(layer, int):
+        raise WeightsError(
+            f"{file} takes vision_feature_layer={layer}; an encoder here gives one layer: use weights that take one"
+        )
+    keeps = said.get("vision_feature_select_strategy") == "full" and "clip" in str(said.get("vision_config"))
+    return {"layer": layer} | ({"keep_class": True} if keeps else {})
+
+
+def read_tensors(path: Path, config: ViTConfig, names: FolderNames) -> Loaders:
+    """Return one loader for each tensor of the encoder, under our names, without what is not built."""
+    loaders = open_folder(path)
+    prefix = next((each for each in PREFIXES if any(each + patches in loaders for patches in PATCHES)), None)
+    if prefix is None:
+        raise WeightsError(
+            f"{path} has no tensors of a vision model; looked for embeddings of patches behind {', '.join(PREFIXES[1:])}"
+        )
+    found: Loaders = {}
+    for name, load in loaders.items():
+        if name.startswith(prefix) and not LEFT_OUT.match(name.removeprefix(prefix)):
+            ours = name.removeprefix(prefix)
+            for pattern, replacement in names.renamed.items():
+                ours = re.sub(pattern, replacement, ours)
+            if _is_built(ours, config):
+                found[ours] = _reshaped(load, DIMENSIONS[ours]) if ours in DIMENSIONS else load
+    return found
+
+
+def _is_built(name: str, config: ViTConfig) -> bool:
+    """Whether the encoder has what it calls so: no block above the layer, and no norm behind another one than the last."""
+    if name.startswith(("encoder.layers.", "post_layernorm.")):
+        block = re.match(r"encoder\.layers\.(\d+)\.", name)
+        return config.has_last_norm if block is None else int(block[1]) < config.depth
+    return True
+
+
+def _reshaped(load: Callable[[], Tensor], dimensions: int) -> Callable[[], Tensor]:
+    """A loader without the dimensions of 1 in front."""
+
+    def reshape() -> Tensor:
+        tensor = load()
+        return tensor.reshape(tensor.shape[-dimensions:])
+
+    return reshape

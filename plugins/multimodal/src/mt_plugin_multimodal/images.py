@@ -1,0 +1,231 @@
+"""Images to pixels: read, turned upright, made RGB, resized and normalised as the encoder's weights know them. Torch is not imported.
+
+The order is EXIF orientation, RGB, resize, 1/255, mean and standard deviation; each value equals that of the image processors of
+https://github.com/huggingface/transformers that work with PIL.
+
+Shapes: H, W height and width in pixels, S side of the square that the encoder sees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+import warnings
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from PIL import Image, ImageColor, ImageOps, UnidentifiedImageError
+
+from mt_core import DataError, first_line
+from mt_core.media import Measured, MediaItem, MediaPart
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mt_core.media import Grid
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+"""What is opened, as PIL names it: a file is one of these by its content, whatever its ending."""
+RATIO = 200
+"""Longest side over the shortest one; an image beyond it is hardly a picture, and far larger once its short side is resized."""
+DIGEST_BYTES = 8
+FILTERS: Mapping[str, Image.Resampling] = {each.name.lower(): each for each in Image.Resampling}
+
+# What PIL warns of is either an error here, or a fault of EXIF data that says nothing about pixels: thousands of rows may have it.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+_DEEP = ("I", "F")
+"""How the modes of more than 8 bits a channel begin, which PIL clips where it makes RGB of them."""
+_FAULTS = (
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+"""What PIL raises for bytes that are no image of the format that they begin as."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageProcessor:
+    """Reads images for an encoder that sees squares of ``side`` pixels, in patches of ``patch``.
+
+    ``fit`` is how an image becomes a square: ``crop`` resizes its shortest edge to ``edge`` and takes the middle, ``stretch`` resizes
+    both sides, ``pad`` adds margins in the mean colour and then resizes. ``before`` are features in front of those of the patches.
+    """
+
+    side: int
+    patch: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    fit: Literal["crop", "stretch", "pad"]
+    edge: int
+    filter: str = "bicubic"
+    background: str = "white"
+    max_pixels: int = 89_478_485
+    max_bytes: int = 256 * 2**20
+    verify: Literal["full", "header"] = "full"
+    before: int = 0
+
+    def measure(self, part: MediaPart) -> Measured:
+        """Return features and digest; every pixel is decoded once where ``verify`` is full. Raises ``DataError``."""
+        content = self._content(part.path, part.content, part.place or part.path)
+        self._decode(content, part.place or part.path or "the image", whole=self.verify == "full")
+        return self._measured(_digest(content))
+
+    def read(self, item: MediaItem) -> Mapping[str, NDArray[np.generic]]:
+        """Return ``pixels`` (1, 3, S, S) in fp32. Raises ``DataError`` for another content than was measured."""
+        place = item.path or "an image of a row"
+        content = self._content(item.path, item.content, place)
+        if item.digest and _digest(content) != item.digest:
+            raise DataError(
+                f"{place} is another image than when the rows were encoded; put the old one back, or encode the rows anew"
+            )
+        return {"pixels": self.pixels(self._decode(content, place, whole=True))[None]}
+
+    def dummy(self) -> tuple[Measured, Mapping[str, NDArray[np.generic]]]:
+        """Return an image of zeros: an encoder that sees squares of one size has no smaller one."""
+        return self._measured(b""), {"pixels": np.zeros((1, 3, self.side, self.side), np.float32)}
+
+    def pixels(self, image: Image.Image) -> NDArray[np.float32]:
+        """Return the values (3, S, S) of an upright RGB image."""
+        square_HWC = self._square(image)
+        levels_C = self._levels()
+        return np.stack([levels_C[channel][square_HWC[:, :, channel]] for channel in range(3)])
+
+    # ------------------------------------------------------------------------------------------------------- content
+
+    def _measured(self, digest: bytes) -> Measured:
+        rows = self.side // self.patch
+        grid: Grid | None = None if self.before else (1, rows, rows)
+        return Measured(rows * rows + self.before, grid, digest)
+
+    def _content(self, path: str, content: bytes, place: str) -> bytes:
+        """The bytes of a file, or those that are there. A pipe is not waited for, and no more is read than is allowed."""
+        if not path:
+            return content
+        try:
+            with open(
+                path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+            ) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise DataError(f"{place}: {path} is no regular file; give the path of an image")
+                found = file.read(self.max_bytes + 1)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{place}: cannot read {path}: {first_line(error)}; put the image there, or leave the row out"
+            ) from error
+        if len(found) > self.max_bytes:
+            raise DataError(
+                f"{place}: {path} is larger than max_bytes={self.max_bytes:,} bytes; raise it, or store a smaller image"
+            )
+        return found
+
+    def _decode(self, content: bytes, place: str, *, whole: bool) -> Image.Image:
+        """An upright RGB image; with ``whole`` false only its header is read, and it is of no use."""
+        try:
+            with Image.open(BytesIO(content), formats=FORMATS) as image:
+                self._check(image, place)
+                return self._rgb(ImageOps.exif_transpose(image)) if whole else image
+        except UnidentifiedImageError as error:
+            raise DataError(
+                f"{place} is no image that can be read; allowed are {', '.join(FORMATS)}: convert it to one of these"
+            ) from error
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise DataError(
+                f"{place} has more than max_pixels={self.max_pixels:,} pixels; store a smaller image"
+            ) from error
+        except _FAULTS as error:
+            raise DataError(
+                f"{place} is truncated or damaged: {first_line(error)}; fetch or write the image anew"
+            ) from error
+
+    def _check(self, image: Image.Image, place: str) -> None:
+        """Raise ``DataError`` for what the header says and no encoder can take."""
+        width, height = image.size
+        if width * height > self.max_pixels:
+            raise DataError(
+                f"{place} has {width} x {height} pixels, more than max_pixels={self.max_pixels:,}; store a smaller image, or raise it"
+            )
+        if not min(width, height) or max(width, height) > RATIO * min(width, height):
+            raise DataError(
+                f"{place} has {width} x {height} pixels; one side may be {RATIO} times the other at most: cut it into pieces"
+            )
+        if image.mode.startswith(_DEEP):
+            raise DataError(
+                f"{place} has 16 bits or more a channel (mode {image.mode}); store it with 8 bits, scaled as you mean it"
+            )
+        # A JPEG may hold more pictures: the same one smaller, or its gain map. The first is the photograph.
+        if image.format != "MPO" and getattr(image, "is_animated", False):
+            raise DataError(f"{place} is an animation; store one of its frames as an image")
+
+    def _rgb(self, image: Image.Image) -> Image.Image:
+        """RGB, on the background where there is a transparent colour or an alpha channel."""
+        if "A" not in image.getbands() and image.info.get("transparency") is None:
+            return image.convert("RGB")
+        front = image.convert("RGBA")
+        back = Image.new("RGBA", front.size, (*colour(self.background), 255))
+        return Image.alpha_composite(back, front).convert("RGB")
+
+    # -------------------------------------------------------------------------------------------------------- pixels
+
+    def _square(self, image: Image.Image) -> NDArray[np.uint8]:
+        """(S, S, 3)."""
+        if self.fit == "pad":
+            image = self._pad(image)
+        if self.fit == "stretch":
+            return np.asarray(image.resize((self.side, self.side), FILTERS[self.filter]))
+        shortest = min(image.size)
+        width, height = (self.edge if side == shortest else int(self.edge * side / shortest) for side in image.size)
+        return _centre(np.asarray(image.resize((width, height), FILTERS[self.filter])), self.side)
+
+    def _pad(self, image: Image.Image) -> Image.Image:
+        """A square in whose middle the image stands, and the mean colour around it."""
+        side = max(image.size)
+        square = Image.new("RGB", (side, side), tuple(int(255 * value) for value in self.mean))
+        square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
+        return square
+
+    def _levels(self) -> NDArray[np.float32]:
+        """(3, 256): what each byte of each channel becomes."""
+        bytes_V = (np.arange(256, dtype=np.float64) * (1 / 255)).astype(np.float32)
+        mean_C1, std_C1 = (np.array(values, np.float32)[:, None] for values in (self.mean, self.std))
+        return (bytes_V - mean_C1) / std_C1
+
+
+def colour(name: str) -> tuple[int, int, int]:
+    """Red, green and blue of a colour's name or ``#rrggbb``. Raises ``ValueError`` for another word."""
+    red, green, blue = ImageColor.getrgb(name)[:3]
+    return red, green, blue
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()[:DIGEST_BYTES]
+
+
+def _centre(image_HWC: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Return the middle of an image, with black around it where the image is smaller."""
+    height, width, channels = image_HWC.shape
+    top, left = (height - side) // 2, (width - side) // 2
+    inside = image_HWC[max(0, top) : max(0, top) + side, max(0, left) : max(0, left) + side]
+    out = np.zeros((side, side, channels), np.uint8)
+    top, left = max(0, -top), max(0, -left)
+    out[top : top + inside.shape[0], left : left + inside.shape[1]] = inside
+    return out

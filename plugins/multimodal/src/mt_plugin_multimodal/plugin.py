@@ -1,0 +1,20 @@
+"""Says what the plugin offers; holds no logic, imports no torch."""
+
+from __future__ import annotations
+
+from mt_core import hookimpl
+from mt_core.media import EncoderComponent, ProjectorComponent
+
+from .encoders import vit, whisper
+from .projectors import average, merger, mlp, pixel_shuffle, pooling, qformer, resampler
+
+
+@hookimpl
+def mt_encoders() -> list[EncoderComponent]:
+    return [*vit.COMPONENTS, whisper.COMPONENT]
+
+
+@hookimpl
+def mt_projectors() -> list[ProjectorComponent]:
+    others = (pixel_shuffle, average, merger, pooling, qformer, resampler)
+    return [*mlp.COMPONENTS, *(each.COMPONENT for each in others)]

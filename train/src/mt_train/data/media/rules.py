@@ -1,0 +1,76 @@
+"""What a run reads besides text, where files of rows may lie, and faults with the name of their kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt_core.errors import DataError
+
+FILES = frozenset({"image", "audio", "video"})
+"""Kinds whose text in a row names a file; that of any other kind is its content, as letters."""
+
+KNOWN = (*sorted(FILES), "dna", "rna", "protein")
+"""Kinds that rows may have, whether or not an encoder of the run reads them."""
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of the largest part, unless the run says another number: a PNG of 20 megapixels has less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MediaRules:
+    """Rules for parts of rows that are no text.
+
+    ``kinds`` are those that encoders of the run read (``image``). Files lie below one of the ``roots``, where relative paths are looked
+    for in their order, and have at most ``max_bytes``, as content in rows has. ``spelled`` says whether ``<image>`` in a text stands for
+    the next item of the field ``images``; without it, all texts stay what they are.
+    """
+
+    kinds: frozenset[str]
+    roots: tuple[Path, ...]
+    max_bytes: int = MOST_BYTES
+    spelled: bool = True
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Every kind that a row may have, each once."""
+        return tuple(dict.fromkeys((*KNOWN, *sorted(self.kinds))))
+
+    def describe(self) -> str:
+        """Name for a message what the run reads."""
+        return ", ".join(("text", *sorted(self.kinds)))
+
+
+class MediaError(DataError):
+    """A part of a row that cannot be used. ``kind`` is a short name of what is wrong, the same for every row, for counts."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[type[MediaError], tuple[str, str]]:
+        return type(self), (str(self), self.kind)
+
+
+def kind_of(error: BaseException | None) -> str:
+    """Return the kind of a fault, or of what it was raised from; any error may have a text of that name."""
+    while error is not None:
+        if isinstance(kind := getattr(error, "kind", ""), str) and kind:
+            return kind
+        error = error.__cause__
+    return ""
+
+
+UNREAD = "part that no encoder reads"
+COUNT = "count of parts"
+SHAPE = "part of no known form"
+MARK = "mark in a text"
+URL = "URL"
+MISSING = "no such file"
+OUTSIDE = "file outside the roots"
+IRREGULAR = "no regular file"
+LARGE = "too many bytes"
+EMPTY = "empty part"
+BASE64 = "broken base64"
+LETTERS = "sequence of no letters"
+ARCHIVE = "archive"
