@@ -82,7 +82,8 @@ class LongestRows:
             groups = list(loader.rows(0).cut(0, size))
         groups = list(islice(cycle(groups), size))
         length = loader.sequence_len if self.full_length else row_length(loader, samples, groups)
-        return [make_batch(samples, loader.objective, groups, length, loader.part)] * min(2, count)
+        batch = make_batch(samples, loader.objective, groups, length, loader.part, reads_media=loader.reads_media)
+        return [batch] * min(2, count)
 
 
 def _divisors(number: int) -> list[int]:
