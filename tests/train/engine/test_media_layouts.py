@@ -26,6 +26,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "packed rows at once": {"stage": 0, **ALL_AT_ONCE, "data": {"batching": "packing"}},
     "adamw": {"stage": 1, **ADAMW},
 }
+PROVE: dict[str, Any] = {"do": "prove", "objective": "spelled", "data": {"batching": "packing"}}
 SHARED: dict[str, dict[str, Any]] = {
     **{f"plain, zero{stage}": {"stage": stage} for stage in range(4)},
     "plain, zero3, one row at a time": {"stage": 3, "micro": 1},
@@ -55,6 +56,9 @@ MORE: dict[str, dict[str, Any]] = {
 """What takes too long for every day."""
 
 
+PROVED = {"prove": {**PROVE, "stage": 0}, "prove, pipeline": {**PROVE, **PIPELINE}}
+
+
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return launch(WORKER, 1, tmp_path_factory.mktemp("one"), ALONE)
@@ -62,7 +66,7 @@ def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), SHARED)
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), SHARED | PROVED)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +88,13 @@ def require_equal(found: dict[str, Any], plain: dict[str, Any], tolerance: float
     assert found["values"].keys() == plain["values"].keys()
     for name, values in plain["values"].items():
         assert found["values"][name] == pytest.approx(values, abs=tolerance), name
+
+
+@pytest.mark.parametrize("case", PROVED)
+def test_media_of_other_documents_change_no_bit_of_a_document(two: dict[str, Any], case: str) -> None:
+    """And where attention mixes them they do."""
+    assert two[case]["honest"] == 0.0
+    assert two[case]["leaky"] > 1e-5
 
 
 def tolerance_of(case: str) -> float:
