@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from pydantic import Field, field_validator
 
 from mt_core.components import Component, PartChoice, WeightsFormat
-from mt_core.config.base import MtConfig
+from mt_core.config.base import ANY, Layout, MtConfig
 from mt_core.errors import ComponentError
 from mt_core.rows import MEDIA_MARK, Encoded, Grid, MediaItem, MediaPart, MediaSpan
 
@@ -128,10 +128,11 @@ class EncoderComponent(Component):
 
     ``reads`` are the kinds of parts that it takes (``image``); a run has one encoder for each kind. ``width(config)`` is that of a feature,
     ``processor(config)`` the half that reads, both without torch. ``formats`` are those of ``weights``; names there are
-    those of the module that ``build`` returns.
+    those of the module that ``build`` returns. ``layouts`` need not be said: whoever has the first layer encodes.
     """
 
     config: type[MtConfig] = EncoderConfig
+    layouts: frozenset[Layout] = ANY
     parts: Callable[[Any], Mapping[str, PartChoice]] | None = projector_of
     reads: frozenset[str]
     width: Callable[[Any], int]
@@ -159,5 +160,6 @@ class ProjectorComponent(Component):
     there are those of the module that ``build`` returns.
     """
 
+    layouts: frozenset[Layout] = ANY
     tokens: Callable[[Any, int, Grid | None], int]
     formats: tuple[WeightsFormat, ...] = ()

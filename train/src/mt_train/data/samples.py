@@ -23,6 +23,7 @@ from mt_train.data.columns import (
     ENDS,
     ITEM_COLUMNS,
     MEDIA_COLUMNS,
+    MEDIA_NUMBERS,
     OF_DOCUMENT,
     OF_TOKEN,
     code_of,
@@ -90,6 +91,15 @@ class EncodedSamples:
     def media_of(self, number: int) -> tuple[MediaSpan, ...]:
         """Return the media of a sample, with their places in it."""
         return spans_of(self.column, number) if "media" in self.names else ()
+
+    @property
+    def media_features(self) -> NDArray[np.int64]:
+        """Features of the media of each sample, those of all encoders together."""
+        if "media" not in self.names:
+            return np.zeros(len(self), np.int64)
+        features = self.column("media").reshape(-1, MEDIA_NUMBERS)[:, 2]
+        sums, ends = np.concatenate([[0], features.cumsum()]), self.column("media_ends") // MEDIA_NUMBERS
+        return np.diff(sums[ends])
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[number] for number in range(len(self)))
