@@ -18,6 +18,7 @@ from mt_train.assemble.run_encoder import RunEncoder
 from mt_train.data.media.reader import MediaReader
 from mt_train.data.media.rules import MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
+from mt_train.data.templates import build_template
 from mt_train.data.templates.plain import mark_encoders
 
 MEDIA = "media."
@@ -47,6 +48,11 @@ def media_weights(parts: Parts, names: Collection[str]) -> dict[str, Callable[[]
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def run_template(parts: Parts, tokenizer: Tokenizer) -> Template:
+    """Return the template of a run, with places for media where it has encoders."""
+    return with_media(parts, build_template(tokenizer, parts.config.data, media=bool(parts.encoders)), tokenizer)
 
 
 def with_media(parts: Parts, template: Template, tokenizer: Tokenizer) -> Template:
