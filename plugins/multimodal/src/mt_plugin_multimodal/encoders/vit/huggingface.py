@@ -104,7 +104,10 @@ def _values(said: Mapping[str, Any], file: Path, names: FolderNames) -> dict[str
     given = {**DEFAULTS, **names.defaults, **{key: value for key, value in vision.items() if value is not None}}
     if "mlp_ratio" in given:
         given["intermediate_size"] = int(given["hidden_size"] * given["mlp_ratio"])
-    return {**{ours: given[theirs] for theirs, ours in KEYS.items()}, **_layer_of_llava(said, file)}
+    values = {ours: given[theirs] for theirs, ours in KEYS.items()}
+    if given.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to a multiple of 8
+        values |= {"gated": True, "mlp": (int(values["mlp"] * 2 / 3) + 7) // 8 * 8}
+    return {**values, **_layer_of_llava(said, file)}
 
 
 def _layer_of_llava(said: Mapping[str, Any], file: Path) -> dict[str, Any]:
