@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MEDIA_MARK",
     "Arrays",
+    "DescribesItems",
     "EncoderComponent",
     "EncoderConfig",
     "EncodesMedia",
@@ -68,6 +69,13 @@ class Processor(Protocol):
     def dummy(self) -> tuple[Measured, Arrays]:
         """Return the smallest item, which is encoded where a batch has none: every rank calls every encoder once."""
         ...
+
+
+@runtime_checkable
+class DescribesItems(Protocol):
+    """A processor that says what an item is, in a few words for people: ``image 336×336``, by its header alone."""
+
+    def describe(self, item: MediaItem) -> str: ...
 
 
 @runtime_checkable
@@ -147,7 +155,9 @@ class ProjectorComponent(Component):
     """A projector: ``build(config, source, target)`` returns a ``mt_core.nn.Projector`` from features to hidden states of these widths.
 
     ``tokens(config, features, grid)`` is how many hidden states it makes of an item: pure, without torch. Raises ``DataError`` for an
-    item of which it can make none.
+    item of which it can make none. ``formats`` are whole models that have such a projector beside an encoder and a text model; names
+    there are those of the module that ``build`` returns.
     """
 
     tokens: Callable[[Any, int, Grid | None], int]
+    formats: tuple[WeightsFormat, ...] = ()

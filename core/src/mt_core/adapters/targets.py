@@ -12,9 +12,13 @@ from mt_core.nn import Experts, StoredLinear, TrainModel
 
 
 def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
-    """Return every linear layer by name but the head: ``nn.Linear`` and ``StoredLinear``."""
-    head = {id(module) for module in model.head.modules()}
-    return {name: module for name, module in model.named_modules() if _is_linear(module) and id(module) not in head}
+    """Return every linear layer by name but the head and routers: ``nn.Linear`` and ``StoredLinear``."""
+    beside = {id(module) for module in model.head.modules()}
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if _is_linear(module) and id(module) not in beside and name not in model.routers
+    }
 
 
 def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter") -> dict[str, nn.Module]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
+from fnmatch import fnmatchcase
 from os.path import expanduser
 from pathlib import Path
 
 from torch import Tensor
 
 from mt_core.data.text_ids import continuation_encoder, text_encoder
-from mt_core.errors import UsageError
-from mt_core.nn import Batch
+from mt_core.errors import UsageError, WeightsError
 from mt_core.protocols import Template, Tokenizer
 from mt_train.assemble.identity import source_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_encoder import RunEncoder
-from mt_train.data.media.reader import fill_media
+from mt_train.data.media.reader import MediaReader
 from mt_train.data.media.rules import MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
 from mt_train.data.templates.plain import mark_encoders
@@ -25,11 +24,29 @@ MEDIA = "media."
 """Begins the names of all parameters that encode media."""
 
 
-def media_weights(parts: Parts) -> dict[str, Callable[[], Tensor]]:
-    """Return the values of encoders that the run names weights for, by the names that they have in the model."""
-    return {
-        f"{MEDIA}{each.name}.encoder.{name}": load for each in parts.encoders for name, load in each.tensors().items()
-    }
+def media_weights(parts: Parts, names: Collection[str]) -> dict[str, Callable[[], Tensor]]:
+    """Return the values of encoders that the run names weights for, by the names (of ``names``) that they have in the model.
+
+    Raises ``WeightsError`` where a folder lacks some of an encoder, or of a projector that it has.
+    """
+    found: dict[str, Callable[[], Tensor]] = {}
+    for each in parts.encoders:
+        own = {f"{MEDIA}{each.name}.{name}": load for name, load in each.tensors().items()}
+        begins = tuple(f"{MEDIA}{each.name}.{part}." for part in each.read_parts)
+        allowed = parts.config.model.source.allow_missing
+        if missing := [
+            name for name in names if name.startswith(begins) and name not in own and not _fits(name, allowed)
+        ]:
+            raise WeightsError(
+                f"{each.path} lacks {', '.join(sorted(missing)[:4])} ({len(missing)} tensors of encoders.{each.name}); fetch it again, or"
+                " draw them from the seed (--model.allow-missing PATTERN)"
+            )
+        found |= {name: load for name, load in own.items() if name in names}
+    return found
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def with_media(parts: Parts, template: Template, tokenizer: Tokenizer) -> Template:
@@ -54,10 +71,10 @@ def media_rules(parts: Parts) -> MediaRules | None:
     return MediaRules(kinds=frozenset().union(*(each.component.reads for each in parts.encoders)), roots=tuple(roots))
 
 
-def media_reader(parts: Parts) -> Callable[[Batch], Batch] | None:
+def media_reader(parts: Parts) -> MediaReader | None:
     """Return what gives batches the inputs of encoders; ``None`` where the run has none."""
     processors = {each.name: each.component.processor(each.options) for each in parts.encoders}
-    return partial(fill_media, processors) if processors else None
+    return MediaReader(processors) if processors else None
 
 
 def _source(encoder: RunEncoder, tokenizer: Tokenizer) -> MediaSource:

@@ -34,7 +34,7 @@ from mt_train.data.order import as_written
 from mt_train.data.row_statistics import RowStatistics
 
 if TYPE_CHECKING:
-    from mt_core.nn import Batch
+    from mt_train.data.media.reader import MediaReader
 
 
 class EncodedSamples:
@@ -46,7 +46,7 @@ class EncodedSamples:
         report: RowStatistics | None = None,
         fingerprint: Mapping[str, Any] | None = None,
         *,
-        reader: Callable[[Batch], Batch] | None = None,
+        reader: MediaReader | None = None,
     ) -> None:
         """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``) with what is known of them.
 
@@ -234,8 +234,11 @@ class EncodedSamples:
             digest.update(self.column(name).view(np.uint8).data)
         for number in self.column("weighted").tolist():
             digest.update(repr((number, self._weights(number))).encode())
-        for name in sorted(self.names - COLUMNS.keys()):
+        for name in sorted(self.names - COLUMNS.keys() - {"media_items", "media_item_ends"}):
             digest.update(name.encode() + self.column(name).tobytes())
+        for number in range(len(self)) if "media" in self.names else ():
+            for span in self.media_of(number):  # by its content, wherever the file lies
+                digest.update(span.item.encoder.encode() + (span.item.digest or span.item.content))
         counts = {"samples": len(self), "tokens": self.report.tokens_total, "trained": self.report.tokens_trained}
         return {"rows": self.report.rows_kept, **counts, "sha256": digest.hexdigest()}
 

@@ -83,8 +83,10 @@ class _Marker:
 
     def __init__(self, row: Row, rules: MediaRules) -> None:
         self._row, self._rules = row, rules
-        self._fields = {kind: found for kind in rules.known if (found := _field_of(row, kind)) is not None}
-        self._spelled = _pattern(tuple(self._fields)) if self._fields and rules.spelled else None
+        self._fields = {
+            kind: found for kind, names in rules.fields if (found := _field_of(row, kind, names)) is not None
+        }
+        self._spelled = _pattern(tuple(self._fields)) if self._fields else None
         self._turns: dict[str, list[_Turn]] = {}
         self.flat: list[MediaPart] = []
         self.parts = 0
@@ -159,6 +161,8 @@ class _Marker:
 
     def _mark_turns(self, name: str, turns: list[Any], place: str, source: list[Any] | None = None) -> list[Any]:
         """The turns of a field; those of ``source``, which they are made of, where there are no parts in them."""
+        if not self._fields and not any(map(_has_list, turns)):  # as in most rows: a part needs a field, or a list
+            return turns if source is None else source
         repeated = self._repeated(name, turns)
         marked, seen = [], self._turns.setdefault(name, [])
         for number, turn in enumerate(turns, 1):
@@ -279,9 +283,9 @@ class _Marker:
         )
 
 
-def _field_of(row: Row, kind: str) -> _Field | None:
+def _field_of(row: Row, kind: str, names: Sequence[str]) -> _Field | None:
     """The field with items of a kind; one that is null is none. Raises ``MediaError`` for two."""
-    names = [name for name in (kind, f"{kind}s") if row.get(name) is not None]
+    names = [name for name in names if row.get(name) is not None]
     if len(names) > 1:
         raise MediaError(
             f"{row['id']}: it has the fields {names[0]!r} and {names[1]!r}. Keep one of them, with all items.", COUNT
@@ -306,6 +310,10 @@ def _spelling(turn: Any) -> tuple[str, str] | None:
         return None
     found = next((each for each in _SPELLINGS if turn.get(each[0]) is not None), None)
     return None if found is None or turn[found[0]] == _CALL else found
+
+
+def _has_list(turn: Any) -> bool:
+    return isinstance(turn, Mapping) and any(isinstance(turn.get(key), list) for _, key in _SPELLINGS)
 
 
 def _role(role: Any) -> Any:
