@@ -107,8 +107,10 @@ def _values(said: Mapping[str, Any], file: Path, names: FolderNames) -> dict[str
     given = {**DEFAULTS, **names.defaults, **{key: value for key, value in vision.items() if value is not None}}
     if "mlp_ratio" in given:
         given["intermediate_size"] = int(given["hidden_size"] * given["mlp_ratio"])
-    taken = read_features(said, file, class_token=names.class_token)
-    return {**{ours: given[theirs] for theirs, ours in KEYS.items()}, **taken}
+    values = {ours: given[theirs] for theirs, ours in KEYS.items()}
+    if given.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to a multiple of 8
+        values |= {"gated": True, "mlp": (int(values["mlp"] * 2 / 3) + 7) // 8 * 8}
+    return {**values, **read_features(said, file, class_token=names.class_token)}
 
 
 def read_tensors(path: Path, config: ViTConfig, names: FolderNames) -> Loaders:
