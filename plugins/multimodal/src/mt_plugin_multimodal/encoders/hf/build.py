@@ -15,6 +15,7 @@ from torch import nn
 from mt_core import UsageError, WeightsError
 
 from .config import HfConfig
+from .convolution import directed_convolutions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,7 +47,7 @@ def build_theirs(config: HfConfig) -> PreTrainedModel:
                 setattr(theirs, key, 0.0)
         cls = MODEL_MAPPING[type(theirs)]
         pooled = "add_pooling_layer" in inspect.signature(cls.__init__).parameters
-        with no_init_weights():
+        with no_init_weights(), directed_convolutions():
             model = cls(theirs, add_pooling_layer=False) if pooled else cls(theirs)
     except (StrictDataclassError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         said = " ".join(str(error).split())
