@@ -96,7 +96,12 @@ class MediaInputs(nn.ModuleDict):
     """The encoders of a model, by their names in the run."""
 
     def forward(self, hidden_BTD: Tensor, media: Mapping[str, MediaBatch]) -> Tensor:
-        """(B, T, D) -> (B, T, D), where projected features stand in the places of media. Every encoder is called exactly once."""
+        """(B, T, D) -> (B, T, D), where projected features stand in the places of media. Every encoder is called exactly once.
+
+        Outside of training a batch may have no media at all, as that of one more token has: then none is called.
+        """
+        if not media and not self.training:
+            return hidden_BTD
         flat = hidden_BTD.flatten(0, 1)
         for name, encoder in self.items():
             assert name in media, f"the batch has no media of {name!r}: whoever collates it adds a dummy"

@@ -108,7 +108,7 @@ class ImageProcessor:
         """Return the values (3, S, S) of an upright RGB image."""
         square_HWC = self._square(image)
         levels_C = self._levels()
-        return np.stack([levels_C[channel][square_HWC[:, :, channel]] for channel in range(3)])
+        return np.stack([levels_C[channel].take(square_HWC[:, :, channel]) for channel in range(3)])
 
     # ------------------------------------------------------------------------------------------------------- content
 

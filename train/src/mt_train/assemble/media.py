@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from fnmatch import fnmatchcase
 from os.path import expanduser
 from pathlib import Path
 
 from torch import Tensor
 
 from mt_core.data.text_ids import continuation_encoder, text_encoder
-from mt_core.errors import UsageError
+from mt_core.errors import UsageError, WeightsError
 from mt_core.protocols import Template, Tokenizer
 from mt_train.assemble.identity import source_files
 from mt_train.assemble.parts import Parts
@@ -23,11 +24,29 @@ MEDIA = "media."
 """Begins the names of all parameters that encode media."""
 
 
-def media_weights(parts: Parts) -> dict[str, Callable[[], Tensor]]:
-    """Return the values of encoders that the run names weights for, by the names that they have in the model."""
-    return {
-        f"{MEDIA}{each.name}.encoder.{name}": load for each in parts.encoders for name, load in each.tensors().items()
-    }
+def media_weights(parts: Parts, names: Collection[str]) -> dict[str, Callable[[], Tensor]]:
+    """Return the values of encoders that the run names weights for, by the names (of ``names``) that they have in the model.
+
+    Raises ``WeightsError`` where a folder lacks some of an encoder, or of a projector that it has.
+    """
+    found: dict[str, Callable[[], Tensor]] = {}
+    for each in parts.encoders:
+        own = {f"{MEDIA}{each.name}.{name}": load for name, load in each.tensors().items()}
+        begins = tuple(f"{MEDIA}{each.name}.{part}." for part in each.read_parts)
+        allowed = parts.config.model.source.allow_missing
+        if missing := [
+            name for name in names if name.startswith(begins) and name not in own and not _fits(name, allowed)
+        ]:
+            raise WeightsError(
+                f"{each.path} lacks {', '.join(sorted(missing)[:4])} ({len(missing)} tensors of encoders.{each.name}); fetch it again, or"
+                " draw them from the seed (--model.allow-missing PATTERN)"
+            )
+        found |= {name: load for name, load in own.items() if name in names}
+    return found
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def with_media(parts: Parts, template: Template, tokenizer: Tokenizer) -> Template:

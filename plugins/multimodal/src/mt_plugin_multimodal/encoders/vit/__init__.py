@@ -233,12 +233,14 @@ CLIP_NAMES = FolderNames(
     model_types=("clip", "clip_vision_model"),
     defaults={"patch_size": 32, "intermediate_size": 3072, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
     crops=True,
+    class_token=True,
 )
 SIGLIP_NAMES = FolderNames(
     encoder="siglip",
     model_types=("siglip", "siglip_vision_model"),
     defaults={"patch_size": 16, "intermediate_size": 3072, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
     crops=False,
+    class_token=False,
 )
 DINOV2_NAMES = FolderNames(
     encoder="dinov2",
@@ -247,6 +249,7 @@ DINOV2_NAMES = FolderNames(
     fixed={"use_swiglu_ffn": (False, None), "qkv_bias": (True, None)},
     crops=True,
     margin=Dinov2Config.margin,
+    class_token=True,
     renamed={
         r"embeddings\.cls_token": "embeddings.class_embedding",
         r"embeddings\.position_embeddings": "embeddings.position_embedding.weight",

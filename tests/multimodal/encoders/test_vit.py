@@ -141,8 +141,9 @@ def published(name: str, **options: Any) -> Any:
             mm_tokens_per_image=1,
         )
         return transformers.Gemma3ForConditionalGeneration(config)
+    taken = {"vision_feature_select_strategy": "full" if "siglip" in name else "default", **options}
     config = transformers.LlavaConfig(
-        vision_config=vision_config(**vision), text_config=transformers.LlamaConfig(**text), **options
+        vision_config=vision_config(**vision), text_config=transformers.LlamaConfig(**text), **taken
     )
     return transformers.LlavaForConditionalGeneration(config)
 
