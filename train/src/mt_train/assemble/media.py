@@ -16,7 +16,7 @@ from mt_train.assemble.identity import source_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_encoder import RunEncoder
 from mt_train.data.media.reader import MediaReader
-from mt_train.data.media.rules import MediaRules
+from mt_train.data.media.rules import MOST_BYTES, MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
 from mt_train.data.templates import build_template
 from mt_train.data.templates.plain import mark_encoders
@@ -74,7 +74,14 @@ def media_rules(parts: Parts) -> MediaRules | None:
     root = parts.config.data.media_root
     folders = [path.parent for paths in (source_files(parts) or {}).values() for path in paths or ()]
     roots = [Path(expanduser(root))] if root else list(dict.fromkeys(folders)) or [Path.cwd()]
-    return MediaRules(kinds=frozenset().union(*(each.component.reads for each in parts.encoders)), roots=tuple(roots))
+    limits = [
+        getattr(each.options, "max_bytes", 0) for each in parts.encoders
+    ]  # an encoder's own is checked by its processor, too
+    return MediaRules(
+        kinds=frozenset().union(*(each.component.reads for each in parts.encoders)),
+        roots=tuple(roots),
+        max_bytes=max(MOST_BYTES, *limits),
+    )
 
 
 def media_reader(parts: Parts) -> MediaReader | None:

@@ -15,7 +15,7 @@ KNOWN = (*sorted(FILES), "dna", "rna", "protein")
 """Kinds that rows may have, whether or not an encoder of the run reads them."""
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of the largest part, unless the run says another number: a PNG of 20 megapixels has less."""
+"""Bytes of the largest part, unless an encoder reads larger ones: a PNG of 20 megapixels has less."""
 
 
 @dataclass(frozen=True, kw_only=True)
