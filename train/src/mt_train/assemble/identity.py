@@ -165,7 +165,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()}
-        | {place: parts.chosen[place].as_raw() for place in _places_of_parts(parts)},
+        | {place: _without_store(parts.chosen[place].as_raw()) for place in _places_of_parts(parts)},
         "code": {place: hashed(package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
@@ -188,6 +188,11 @@ def _makers(parts: Parts) -> dict[str, Offer]:
     }:
         found |= more
     return found
+
+
+def _without_store(raw: dict[str, Any]) -> dict[str, Any]:
+    """The options without that of an encoder that says where features are kept, which changes no token."""
+    return {key: value for key, value in raw.items() if key != "features"}
 
 
 def _places_of_parts(parts: Parts) -> list[str]:

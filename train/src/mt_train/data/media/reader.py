@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from mt_core.errors import DataError
 from mt_core.media import Arrays, DescribesItems, Processor
 from mt_core.nn import Batch, MediaBatch
 from mt_core.rows import MediaItem, MediaSpan
+from mt_train.data.media.store import FeatureStore
 
 MOST_THREADS = 8
 
@@ -26,12 +27,19 @@ class MediaReader:
 
     processors: Mapping[str, Processor]
     """By the name of the encoder."""
+    stores: Mapping[str, FeatureStore] = field(default_factory=dict)
+    """The same; these have the features of all items already, so that nothing else is read, and no rank calls the encoder."""
 
     def __call__(self, batch: Batch) -> Batch:
-        """Return the batch with the inputs of every encoder. Raises ``DataError`` for an item that cannot be read any more."""
-        return replace(
-            batch, media={name: _fill(batch.media.get(name), each) for name, each in self.processors.items()}
-        )
+        """Return the batch with the inputs of every encoder, or with its features where they are stored.
+
+        Raises ``DataError`` for an item that cannot be read any more.
+        """
+        filled = {}
+        for name, processor in self.processors.items():
+            media, store = batch.media.get(name), self.stores.get(name)
+            filled[name] = _fill(media, processor) if store is None else _look_up(media, processor, store)
+        return replace(batch, media=filled)
 
     def describe(self, span: MediaSpan) -> str:
         """Format an item for people: ``⟨image 336×336 → 576 tokens: photo.jpg⟩``."""
@@ -41,17 +49,27 @@ class MediaReader:
         return f"⟨{what} → {span.tokens} tokens{where}⟩"
 
 
+def _look_up(media: MediaBatch | None, processor: Processor, store: FeatureStore) -> MediaBatch:
+    if media is None:
+        measured, _ = processor.dummy()
+        nothing = torch.empty(0, dtype=torch.int64)
+        none_NW = store.empty(measured.features)
+        return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, stored_NW=none_NW)
+    return replace(media, stored_NW=torch.cat(list(reading_threads().map(store.read, media.items, media.features))))
+
+
 def _fill(media: MediaBatch | None, processor: Processor) -> MediaBatch:
     if media is None:
         measured, arrays = processor.dummy()
         nothing = torch.empty(0, dtype=torch.int64)
         return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
     if len(media.items) == 1:
-        return replace(media, inputs=_join([_read(processor, media.items[0])]))
-    return replace(media, inputs=_join(list(_pool().map(lambda item: _read(processor, item), media.items))))
+        return replace(media, inputs=_join([read_item(processor, media.items[0])]))
+    return replace(media, inputs=_join(list(reading_threads().map(lambda item: read_item(processor, item), media.items))))
 
 
-def _read(processor: Processor, item: MediaItem) -> Arrays:
+def read_item(processor: Processor, item: MediaItem) -> Arrays:
+    """Read one item. Raises ``DataError`` also where its file is gone."""
     try:
         return processor.read(item)
     except OSError as error:
@@ -67,6 +85,6 @@ def _join(items: Sequence[Arrays]) -> dict[str, Tensor]:
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
+def reading_threads() -> ThreadPoolExecutor:
     """Threads that read: libraries for pictures and sounds do not hold the interpreter meanwhile."""
     return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="media")
