@@ -1,0 +1,331 @@
+"""Features of a frozen encoder, computed once: the same training, for these weights, options and images alone, whatever happens to the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import threading
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.multimodal.llava import write_pictures
+from tests.multimodal.pictures import picture
+
+from mt_core.errors import DataError, MtError, UsageError
+from mt_core.rows import MediaItem
+from mt_plugin_multimodal.encoders.vit.model import ViT
+from mt_train import train
+from mt_train.data.locks import claim
+from mt_train.data.media.store import DATA, INDEX, FeatureStore, PartWriter, UnusableStoreError
+
+IMAGES = 4
+FROZEN = {"disable": ["media.*.encoder.*"]}
+Run = Callable[..., list[tuple[float, float]]]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The images of each call of the encoder."""
+    found: list[int] = []
+    forward = ViT.forward
+
+    def counting(self: ViT, inputs: Any, features: Any) -> Any:
+        found.append(len(features))
+        return forward(self, inputs, features)
+
+    monkeypatch.setattr(ViT, "forward", counting)
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Train a tiny model on four pictures, some of them twice, some rows without; return losses and norms."""
+    pictures = write_pictures(tmp_path / "pictures", IMAGES)
+    rows = [
+        {"prompt": "<image> what", "response": f"it is {number}", "images": [str(pictures[number % IMAGES])]}
+        if number % 4
+        else {"prompt": "what", "response": f"nothing {number}"}
+        for number in range(1, 12)
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*rows, {**rows[0], "images": [str(pictures[0])]}])))
+
+    def run(features: object = None, *, seed: int = 3, more: dict[str, Any] | None = None, **options: Any) -> Any:
+        output = tmp_path / "run"
+        shutil.rmtree(output, ignore_errors=True)
+        kept = {} if features is None else {"features": str(features)}
+        shape = {"vocab_size": 300, "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "ffn_dim": 48}
+        raw = {
+            "model": {"name": "llama", **shape},
+            "objective": "sft",
+            "dataset": {"name": "jsonl", "path": str(path)},
+            "encoders": {"clip": {**kept, **options}},
+            "data": {"eval": 2},
+            "train": {
+                "steps": 3,
+                "sequence_len": 64,
+                "global_batch_size": 4,
+                "micro_batch_size": 2,
+                "seed": seed,
+                **FROZEN,
+                **(more or {}),
+            },
+            "eval": {"every_steps": 3},
+        }
+        train(raw, output=output)
+        records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+        return [(record["loss"], record["grad_norm"], record.get("eval_loss")) for record in records]
+
+    return run
+
+
+def keys_in(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.is_dir()]
+
+
+def test_losses_are_those_of_a_run_without_the_store_and_the_encoder_is_called_once_for_each_content(
+    run: Run, calls: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = run()
+    assert len(calls) > IMAGES
+    calls.clear()
+    assert run(tmp_path / "kept") == plain
+    assert calls == [1] * IMAGES
+    folder = keys_in(tmp_path / "kept")[0]
+    assert f"notice: features of 4 items (image) of 4.1 kB: 16.4 kB in {folder}" in capsys.readouterr().err
+    assert sum(path.stat().st_size for path in folder.glob(f"*{DATA}")) == 4 * 16 * 64 * 4
+    calls.clear()
+    assert run(tmp_path / "kept") == plain
+    assert calls == []
+    assert "features of" not in capsys.readouterr().err
+
+
+def test_auto_is_beside_the_tokens(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
+    run("auto")
+    assert len(keys_in(tmp_path / "cache" / "features")) == 1
+
+
+@pytest.mark.parametrize("other", [{"seed": 4}, {"mean": [0.4, 0.5, 0.6]}, {"layer": 1}, {"more": {"dtype": "bf16"}}])
+def test_other_weights_options_or_precision_use_nothing_that_is_kept(
+    run: Run, calls: list[int], tmp_path: Path, other: dict[str, Any]
+) -> None:
+    run(tmp_path / "kept")
+    plain = run(**other)
+    calls.clear()
+    assert run(tmp_path / "kept", **other) == plain
+    assert calls == [1] * IMAGES
+    assert len(keys_in(tmp_path / "kept")) == 2
+
+
+def test_another_projector_or_limit_uses_what_is_kept(run: Run, calls: list[int], tmp_path: Path) -> None:
+    run(tmp_path / "kept")
+    calls.clear()
+    run(tmp_path / "kept", projector={"name": "linear"}, limit=3)
+    assert calls == []
+
+
+def test_another_content_of_a_file_is_computed_and_the_rest_is_used(run: Run, calls: list[int], tmp_path: Path) -> None:
+    run(tmp_path / "kept")
+    picture(30, 30, seed=99).save(tmp_path / "pictures" / "1.png")
+    plain = run()
+    calls.clear()
+    assert run(tmp_path / "kept") == plain
+    assert calls == [1]
+
+
+def test_code_of_the_encoder_is_in_the_key(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "kept")
+    monkeypatch.setattr("mt_train.assemble.features.code_hash", lambda *names: f"another {names}")
+    run(tmp_path / "kept")
+    assert len(keys_in(tmp_path / "kept")) == 2
+
+
+def test_what_is_damaged_is_told_and_computed_anew(
+    run: Run, calls: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = run(tmp_path / "kept")
+    (folder,) = keys_in(tmp_path / "kept")
+    (data,), (index,) = folder.glob(f"*{DATA}"), folder.glob(f"*{INDEX}")
+    content = bytearray(data.read_bytes())
+    content[5000] ^= 1
+    data.write_bytes(content)
+    calls.clear()
+    capsys.readouterr()
+    assert run(tmp_path / "kept") == plain
+    assert calls == [1]  # of the others not a bit has changed
+    assert f"warning: {data}, of stored features, is damaged; those of 1 items are computed anew" in capsys.readouterr().err
+    calls.clear()
+    run(tmp_path / "kept")
+    assert calls == []  # and that is told once
+    assert "damaged" not in capsys.readouterr().err
+    index.write_bytes(index.read_bytes()[:-1])
+    assert run(tmp_path / "kept") == plain
+    assert calls == [1] * (IMAGES - 1)
+    assert f"{index}, of stored features, is damaged" in capsys.readouterr().err
+
+
+def test_an_encoder_that_trains_keeps_nothing(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"encoders\.clip\.features=.*tensors of this encoder are trained .*--train\.disable"):
+        run(tmp_path / "kept", more={"disable": []})
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("mt_train.assemble.features.shutil.disk_usage", lambda path: usage(0, 0, 16_000))
+    with pytest.raises(UnusableStoreError, match=r"16\.4 kB in .*, which has room for 16 kB"):
+        run(tmp_path / "kept")
+    assert not list((tmp_path / "kept").rglob(f"*{DATA}"))
+
+
+def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnusableStoreError, match=r"features cannot be kept: .*file.*Not a directory"):
+        run(tmp_path / "file" / "kept")
+
+
+def test_two_runs_on_one_folder_wait_for_one_another(
+    run: Run, calls: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = run(tmp_path / "kept")
+    (folder,) = keys_in(tmp_path / "kept")
+    away = tmp_path / "away"
+    folder.rename(away)
+    handle = claim(folder.with_name(f"{folder.name}.lock"))
+    assert handle is not None
+
+    def finish() -> None:
+        """What the other run does at its end."""
+        shutil.copytree(away, folder, dirs_exist_ok=True)
+        os.close(handle)
+
+    calls.clear()
+    timer = threading.Timer(0.6, finish)
+    timer.start()
+    assert run(tmp_path / "kept") == plain
+    timer.join()
+    assert calls == []
+    assert "waiting for another run" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------- the folder alone
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FeatureStore:
+    (tmp_path / "store").mkdir()
+    return FeatureStore(tmp_path / "store", 8)
+
+
+def item(number: int) -> MediaItem:
+    return MediaItem("clip", content=bytes([number]), digest=b"")
+
+
+def features(number: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.full((3, 8), float(number)).to(dtype)
+
+
+def write(store: FeatureStore, *numbers: int, dtype: torch.dtype = torch.float32) -> None:
+    writer = PartWriter(store)
+    for number in numbers:
+        writer.add(store.key_of(item(number)), features(number, dtype))
+    writer.close()
+    writer.refuse_unwritten()
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_every_precision_comes_back_bit_for_bit(store: FeatureStore) -> None:
+    for number, dtype in enumerate((torch.float32, torch.bfloat16, torch.float16)):
+        write(store, number, dtype=dtype)
+    store.open()
+    for number, dtype in enumerate((torch.float32, torch.bfloat16, torch.float16)):
+        found = store.read(item(number), 3)
+        assert found.dtype is dtype
+        assert torch.equal(found, features(number, dtype))
+
+
+def test_a_killed_writer_loses_only_what_was_not_whole(store: FeatureStore) -> None:
+    write(store, 1, 2)
+    killed = PartWriter(store)
+    killed.add(store.key_of(item(3)), features(3))
+    store.open()
+    assert [store.key_of(item(number)) in store for number in (1, 2, 3)] == [True, True, False]
+    assert len(list(store.folder.glob(f"*{DATA}"))) == 2
+    store.open(repair=lambda text: None)
+    assert len(list(store.folder.glob(f"*{DATA}"))) == 1
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_full_disk_is_named_and_loses_nothing(store: FeatureStore) -> None:
+    with pytest.raises(UnusableStoreError, match=r"File too large\. What is whole is kept: make room"):
+        write(store, *range(20))  # 96 bytes each
+    store.open()
+    assert len(store) == 10
+
+
+def test_damage_after_a_run_began_stops_it_and_is_found_by_the_next(store: FeatureStore) -> None:
+    write(store, 1, 2)
+    store.open()
+    (data,) = store.folder.glob(f"*{DATA}")
+    about = data.stat()
+    content = bytearray(data.read_bytes())
+    content[0] ^= 1
+    data.write_bytes(content)
+    os.utime(data, ns=(about.st_atime_ns, about.st_mtime_ns))  # as a disk does it, which tells nobody
+    store.open()
+    with pytest.raises(DataError, match="damaged after the run began; resume the run"):
+        store.read(item(1), 3)
+    store.open(repair=lambda text: None)
+    assert store.key_of(item(1)) not in store
+    assert torch.equal(store.read(item(2), 3), features(2))
+
+
+def test_an_index_that_somebody_wrote_otherwise_counts_for_nothing(store: FeatureStore) -> None:
+    write(store, 1)
+    (index,) = store.folder.glob(f"*{INDEX}")
+    whole = index.read_bytes()
+    for place in range(0, len(whole), 7):
+        index.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        store.open()
+        assert len(store) == 0
+
+
+def test_a_file_is_read_again_only_where_it_may_have_changed(
+    store: FeatureStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(b"one")
+    os.utime(path, (1e9, 1e9))
+    hashed: list[str] = []
+    real = FeatureStore.key_of.__globals__["_hash"]
+    monkeypatch.setattr("mt_train.data.media.store._hash", lambda path: hashed.append(path) or real(path))
+    media = MediaItem("clip", str(path), digest=b"12345678")
+    first = store.key_of(media)
+    store.remember()
+    store.open()
+    assert store.key_of(media) == first
+    assert len(hashed) == 1
+    path.write_bytes(b"two")
+    os.utime(path, (1e9, 1e9))
+    assert store.key_of(media) != first
+    with pytest.raises(DataError, match="not what it was when its features were stored"):
+        store.read(media, 3)
+    path.unlink()
+    with pytest.raises(MtError, match="cannot be read any more"):
+        store.read(media, 3)
