@@ -1,4 +1,5 @@
-"""Features of a frozen encoder, computed once: the same training, for these weights, options and images alone, whatever happens to the folder."""
+"""Features of a frozen encoder, computed once: the same training, for these weights, options and images alone, whatever happens to the
+folder."""
 
 from __future__ import annotations
 
@@ -160,7 +161,10 @@ def test_what_is_damaged_is_told_and_computed_anew(
     capsys.readouterr()
     assert run(tmp_path / "kept") == plain
     assert calls == [1]  # of the others not a bit has changed
-    assert f"warning: {data}, of stored features, is damaged; those of 1 items are computed anew" in capsys.readouterr().err
+    assert (
+        f"warning: {data}, of stored features, is damaged; those of 1 items are computed anew"
+        in capsys.readouterr().err
+    )
     calls.clear()
     run(tmp_path / "kept")
     assert calls == []  # and that is told once
@@ -172,7 +176,9 @@ def test_what_is_damaged_is_told_and_computed_anew(
 
 
 def test_an_encoder_that_trains_keeps_nothing(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"encoders\.clip\.features=.*tensors of this encoder are trained .*--train\.disable"):
+    with pytest.raises(
+        UsageError, match=r"encoders\.clip\.features=.*tensors of this encoder are trained .*--train\.disable"
+    ):
         run(tmp_path / "kept", more={"disable": []})
     assert not (tmp_path / "kept").exists()
 

@@ -13,6 +13,7 @@ from layout_worker import Bench, Losses, main
 
 from mt_conformance.host import named_host
 from mt_core.plugins.host import PluginHost
+from mt_train.assemble.features import with_features
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import Process
 
@@ -70,8 +71,11 @@ class Reads(Bench):
         data = {"eval": str(self.folder / "held-out.jsonl"), "shuffle": False, "batching": "padding"}
         usual = {"objective": "spelled", "optimizer": SGD, "schedule": "constant", "clip": 100.0, "steps": 5}
         case = {**usual, **case, "data": {**data, **case.get("data", {})}}
-        case["more"] = {"encoders": ENCODERS, **case.get("more", {})}
-        return super().session(case, *arguments, **keywords)
+        kept = {"features": str(self.folder / "features")} if case.get("stored") else {}
+        case["more"] = {"encoders": {"letters": {**ENCODERS["letters"], **kept}}, **case.get("more", {})}
+        session = super().session(case, *arguments, **keywords)
+        with_features(session.parts, session.data, session.engine)
+        return session
 
 
 layout_worker.summary = summary

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import re
 import shutil
@@ -41,8 +42,7 @@ from mt_train.data.media.store import FeatureStore, PartWriter, UnusableStoreErr
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.build import DTYPES, gather_parameters, is_partitioned
 from mt_train.engine.engine import Engine
-from mt_train.engine.plan import Plan
-from mt_train.engine.processes import Process, all_reduce, ranks_where, share_text, smallest
+from mt_train.engine.processes import all_reduce, ranks_where, share_text, smallest
 from mt_train.plugins.lock import code_hash, installed_version
 
 FOLDER = "features"
@@ -62,9 +62,7 @@ def refuse_trained(parts: Parts, model: TrainModel) -> None:
     """Raise ``UsageError`` for an encoder that has ``features`` and trains: they would be those of other weights after a step."""
     for each in parts.encoders:
         begin = f"{MEDIA}{each.name}.encoder."
-        trained = [
-            name for name, value in model.named_parameters() if name.startswith(begin) and value.requires_grad
-        ]
+        trained = [name for name, value in model.named_parameters() if name.startswith(begin) and value.requires_grad]
         if each.options.features is not None and trained:
             raise UsageError(
                 f"encoders.{each.name}.features={each.options.features}, and {len(trained)} tensors of this encoder are trained"
@@ -76,7 +74,8 @@ def refuse_trained(parts: Parts, model: TrainModel) -> None:
 def with_features(parts: Parts, data: RunData, engine: Engine) -> RunData:
     """Return the rows with the features of all media of encoders that keep them, computed where they are not there yet. Collective.
 
-    Raises ``UsageError`` for a stream, ``UnusableStoreError`` for a folder that cannot be used, ``DataError`` for an item that cannot be read.
+    Raises ``UsageError`` for a stream, ``UnusableStoreError`` for a folder that cannot be used, ``DataError`` for an item that cannot be
+    read.
     """
     wanted = [each for each in parts.encoders if each.options.features is not None]
     if not wanted:
@@ -165,7 +164,7 @@ class _Filling:
         """Compute what is missing, so many items between two agreements, on whichever rank something fails."""
         size = DTYPES[self.plan.dtype].itemsize * store.width * sum(place.span.features for _, place in missing)
         self._announce(store.folder, self._sum(len(missing)), self._sum(size))
-        rounds, last = -smallest(-(-(-len(missing) // TOGETHER))), time.monotonic()
+        rounds, last = -smallest(-math.ceil(len(missing) / TOGETHER)), time.monotonic()
         writer = PartWriter(store)
         try:
             for number in range(rounds):
@@ -184,9 +183,7 @@ class _Filling:
         arrays = reading_threads().map(lambda span: read_item(self.processor, span.item), spans)
         for (key, _), span, read in zip(items, spans, arrays, strict=True):
             assert module is not None, "who does not encode has no items"
-            inputs = {
-                name: torch.from_numpy(np.asarray(each)).to(self.process.device) for name, each in read.items()
-            }
+            inputs = {name: torch.from_numpy(np.asarray(each)).to(self.process.device) for name, each in read.items()}
             with torch.no_grad():
                 features_NW: Tensor = module(inputs, [span.features])
             if features_NW.shape != (span.features, writer.store.width):

