@@ -8,11 +8,13 @@ from typing import Any
 
 import layout_worker
 import spelled_media
+import torch
 import torch.distributed as dist
 from layout_worker import Bench, Losses, main
 
 from mt_conformance.host import named_host
 from mt_core.plugins.host import PluginHost
+from mt_train.assemble.report import describe_media_part, media_parts
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import Process
 
@@ -72,6 +74,19 @@ class Reads(Bench):
         case = {**usual, **case, "data": {**data, **case.get("data", {})}}
         case["more"] = {"encoders": ENCODERS, **case.get("more", {})}
         return super().session(case, *arguments, **keywords)
+
+    def change(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters that two steps change, those that are trained, and what the run says of its encoders."""
+        session, losses = self.session({**case, "steps": 2}), Losses()
+        before = {name: weight.clone() for name, weight in session.engine.whole_weights()}
+        session.loop(session.restore(None, None), losses)
+        after = dict(session.engine.whole_weights())
+        parts = media_parts(session.engine.module.model)
+        return {
+            "changed": [name for name, weight in after.items() if not torch.equal(weight, before[name])],
+            "trained": [name for name, each in session.engine.named_parameters() if each.requires_grad],
+            "said": [describe_media_part(part) for part in parts],
+        }
 
 
 layout_worker.summary = summary

@@ -56,12 +56,29 @@ MORE: dict[str, dict[str, Any]] = {
 """What takes too long for every day."""
 
 
+CHANGE: dict[str, dict[str, Any]] = {
+    "full": {},
+    "frozen": FROZEN,
+    "lora": LORA,
+    "lora and the first block": {**LORA, "train": {"enable": ["media.letters.encoder.layers.0.*"]}},
+    "lora in the encoder": {"adapter": {"name": "lora", "rank": 2, "targets": ["q_proj", "media.*.q_proj"]}, **ADAMW},
+}
+"""Runs whose changed tensors are looked at."""
+PROJECTOR, ENCODER = "letters.projector 224 parameters, ", "letters.encoder 132 parameters, "
+SAID = {
+    "full": [ENCODER + "trained", PROJECTOR + "trained"],
+    "frozen": [ENCODER + "frozen", PROJECTOR + "trained"],
+    "lora": [ENCODER + "frozen", PROJECTOR + "trained"],
+    "lora and the first block": [ENCODER + "42 of them trained", PROJECTOR + "trained"],
+    "lora in the encoder": ["letters.encoder 180 parameters, 48 of them trained", PROJECTOR + "trained"],
+}
 PROVED = {"prove": {**PROVE, "stage": 0}, "prove, pipeline": {**PROVE, **PIPELINE}}
 
 
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), ALONE)
+    changes = {f"change, {name}": {"stage": 0, "do": "change", **case} for name, case in CHANGE.items()}
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), ALONE | changes)
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +155,13 @@ def test_media_are_learned_from(one: dict[str, Any], two: dict[str, Any]) -> Non
         of_encoder = ".encoder." in name
         assert (name in one["frozen"]["trained"]) is not of_encoder
         assert (one["frozen"]["values"][name] == one["lora"]["values"][name]) is of_encoder
+
+
+@pytest.mark.parametrize("case", CHANGE)
+def test_what_a_run_changes_is_what_it_says(one: dict[str, Any], case: str) -> None:
+    found = one[f"change, {case}"]
+    assert found["changed"] == found["trained"]
+    assert found["said"] == SAID[case]
 
 
 def test_a_run_with_media_goes_on_bit_for_bit(two: dict[str, Any]) -> None:
