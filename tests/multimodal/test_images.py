@@ -24,7 +24,7 @@ from mt_plugin_multimodal.images import ImageProcessor
 
 from .pictures import animation, encoded, every_kind, picture
 
-SIDES = [(1, 1), (1, 3), (3, 1), (3, 3), (3, 4), (4, 3), (3, 200), (16, 16), (15, 17), (90, 20)]
+SIDES = [(1, 1), (1, 3), (3, 1), (3, 3), (3, 4), (4, 3), (3, 200), (16, 16), (15, 17), (90, 20), (7, 600)]
 
 
 def processor(config: ViTConfig) -> ImageProcessor:
@@ -65,7 +65,7 @@ def expected(reference: Any, content: bytes) -> np.ndarray:
 def test_pixels_equal_those_of_transformers_for_every_mode_orientation_and_side(case: str) -> None:
     config, name, options = CASES[case]
     reader, reference = processor(config), theirs(name, **options)
-    files = list(every_kind()) + [(f"{side}", encoded(picture(*side), "PNG")) for side in SIDES]
+    files = list(every_kind()) + [(f"{side}", encoded(picture(*side, "RGBA"), "PNG")) for side in SIDES]
     for kind, content in files:
         found = reader.read(MediaItem("clip", content=content))["pixels"]
         assert found.dtype == np.float32

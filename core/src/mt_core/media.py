@@ -156,8 +156,10 @@ class ProjectorComponent(Component):
     """A projector: ``build(config, source, target)`` returns a ``mt_core.nn.Projector`` from features to hidden states of these widths.
 
     ``tokens(config, features, grid)`` is how many hidden states it makes of an item: pure, without torch. Raises ``DataError`` for an
-    item of which it can make none.
+    item of which it can make none. ``formats`` are whole models that have such a projector beside an encoder and a text model; names
+    there are those of the module that ``build`` returns.
     """
 
     layouts: frozenset[Layout] = ANY
     tokens: Callable[[Any, int, Grid | None], int]
+    formats: tuple[WeightsFormat, ...] = ()

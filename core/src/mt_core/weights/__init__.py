@@ -32,11 +32,13 @@ from mt_core.weights.files import (
 )
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 from mt_core.weights.rope_json import write_rope
+from mt_core.weights.whole import TEXT_TYPES, is_whole, open_text, text_config, whole_architecture, whole_name
 
 __all__ = [
     "CONFIG",
     "FIXED",
     "KEYS",
+    "TEXT_TYPES",
     "Architecture",
     "Loaders",
     "RowInit",
@@ -47,16 +49,21 @@ __all__ = [
     "decoder_tensors",
     "fused_experts",
     "is_folder",
+    "is_whole",
     "layer_types",
     "listed_experts",
     "load_rows",
     "open_folder",
     "open_pickle",
     "open_safetensors",
+    "open_text",
     "read_config",
     "read_json",
     "read_windows",
     "refuse_values",
+    "text_config",
+    "whole_architecture",
+    "whole_name",
     "without_tied_head",
     "write_config",
     "write_rope",

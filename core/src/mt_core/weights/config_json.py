@@ -13,8 +13,9 @@ from typing import Any
 from mt_core.components import WeightsFormat
 from mt_core.errors import WeightsError
 from mt_core.weights.files import Loaders, read_json
-from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
+from mt_core.weights.folder import CONFIG, check_folder, is_folder, without_tied_head
 from mt_core.weights.rope_json import read_rope, rope_of_full_blocks, rope_parameters, write_rope
+from mt_core.weights.whole import open_text, text_config
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -92,8 +93,8 @@ def decoder_format(
 
 
 def decoder_tensors(path: Path, config: Any) -> Loaders:
-    """Return one loader a tensor. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
-    loaders = {name: load for name, load in open_folder(path).items() if not name.endswith("rotary_emb.inv_freq")}
+    """Return one loader a tensor of the text model. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
+    loaders = {name: load for name, load in open_text(path).items() if not name.endswith("rotary_emb.inv_freq")}
     return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD) if config.tie_embeddings else loaders
 
 
@@ -101,8 +102,11 @@ def decoder_tensors(path: Path, config: Any) -> Loaders:
 
 
 def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, Any]:
-    """Return our values of a ``config.json``. Raises ``WeightsError`` for an architecture or a value that is none of these."""
-    config = read_json(file)
+    """Return our values of a ``config.json``, or of the text model that it describes among others.
+
+    Raises ``WeightsError`` for an architecture or a value that is none of these.
+    """
+    config = text_config(read_json(file))
     found = _find_architecture(config, file, architectures)
     given = {**found.defaults, **{key: value for key, value in config.items() if value is not None}}
     if missing := [key for key in found.keys if key not in given]:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from mt_core.cli.guard import parse_and_run
 from mt_core.errors import DataError, UsageError
 from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
+from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_faults import asking_faults, option, source_faults
+from mt_tools.generation.media import MediaFiles, kinds_of, parse_media
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
@@ -23,7 +25,9 @@ from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
 from mt_train.config.run import RunConfig
 from mt_train.config.texts import template_source
+from mt_train.plugins.hub import locate
 from mt_train.plugins.resolve import resolve
+from mt_train.plugins.whole_models import encoders_of
 from mt_train.version import describe_version
 
 if TYPE_CHECKING:
@@ -80,6 +84,12 @@ def _asking_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--batch-size", type=int, metavar="N", help="prompts at a time (default: 8); changes no text")
     group.add_argument("--system", metavar="TEXT", help="system turn of --chat")
     group.add_argument(
+        "--image", action="append", default=[], metavar="FILE", help="what <image> in the prompt stands for; repeatable"
+    )
+    group.add_argument(
+        "--media", action="append", default=[], metavar="KIND=FILE", help="the same for <KIND>: audio=a.wav, dna=ACGT …"
+    )
+    group.add_argument(
         "--chat-template",
         metavar="NAME|FILE",
         help="how turns are written: chatml, llama3 … (as data.template), or a Jinja file; default: the run's, the tokenizer's own",
@@ -126,15 +136,20 @@ def _generate(arguments: argparse.Namespace) -> int:
         return _answer_file(arguments, wishes, template)
     from mt_train.assemble.load import load
 
-    loaded = load(*_parts(arguments), notice, averaged=arguments.averaged)
-    return _chat(arguments, loaded, wishes, template) if arguments.chat else _continue(arguments, loaded, wishes)
+    parts, checkpoint = _parts(arguments)
+    files = MediaFiles(parse_media(arguments.image, arguments.media), kinds_of(parts))
+    loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
+    if arguments.chat:
+        return _chat(arguments, loaded, wishes, template, files)
+    return _continue(arguments, loaded, wishes, files)
 
 
-def _continue(arguments: argparse.Namespace, loaded: LoadedModel, wishes: GenerationConfig) -> int:
+def _continue(arguments: argparse.Namespace, loaded: LoadedModel, wishes: GenerationConfig, files: MediaFiles) -> int:
     from mt_tools.generation.generate import Generator
 
     writer = Generator(loaded, wishes)
-    found = writer.stream(writer.prepare(arguments.prompt), 0, _show)
+    marked = files.mark(arguments.prompt, whole=True)
+    found = writer.stream(writer.prepare(marked if marked.parts else arguments.prompt), 0, _show)
     _show("\n")
     if found.finish == "context":
         short = wishes.max_new_tokens - len(found.ids)
@@ -142,10 +157,16 @@ def _continue(arguments: argparse.Namespace, loaded: LoadedModel, wishes: Genera
     return 0
 
 
-def _chat(arguments: argparse.Namespace, loaded: LoadedModel, wishes: GenerationConfig, template: str | None) -> int:
+def _chat(
+    arguments: argparse.Namespace,
+    loaded: LoadedModel,
+    wishes: GenerationConfig,
+    template: str | None,
+    files: MediaFiles,
+) -> int:
     from mt_tools.generation.chat import COMMANDS, Chat
 
-    chat = Chat(loaded, wishes, show=_show, say=notice, system=arguments.system, chat_template=template)
+    chat = Chat(loaded, wishes, show=_show, say=notice, system=arguments.system, chat_template=template, files=files)
     if not sys.stdin.isatty():
         chat.run(sys.stdin)
         return 0
@@ -176,6 +197,7 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
             file=arguments.prompts,
             batch_size=arguments.batch_size or 8,
             chat_template=template,
+            kinds=kinds_of(parts),
         )
     notice(f"notice: all {len(rows)} prompts are answered in {arguments.out}")
     return 0
@@ -260,6 +282,7 @@ def _parts(arguments: argparse.Namespace) -> tuple[Parts, Path | None]:
         raw: dict[str, Any] = {"model": {"name": arguments.model, "weights": str(arguments.weights)}}
         if arguments.tokenizer:
             raw["tokenizer"] = {"name": arguments.tokenizer, **path}
+        raw |= _encoders(arguments, host)
         raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
         if arguments.adapter_folder is not None:
             raw = with_adapter(raw, arguments.adapter_folder, host)
@@ -273,6 +296,19 @@ def _parts(arguments: argparse.Namespace) -> tuple[Parts, Path | None]:
     elif path:
         raw["tokenizer"] = {**raw.get("tokenizer", {}), **path}
     return Parts.of(resolve(raw, host)), checkpoint
+
+
+def _encoders(arguments: argparse.Namespace, host: PluginHost) -> dict[str, Any]:
+    """The encoder of a whole model. Where none reads it and no file is given, the text model speaks alone, which is told."""
+    path = locate(str(arguments.weights))
+    try:
+        found = encoders_of(path, host)
+    except UsageError as error:
+        if arguments.image or arguments.media:
+            raise
+        notice(f"notice: text alone: {error}")
+        return {}
+    return {"encoders": found} if found else {}
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ def asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
             yield f"{option(name)} belongs to --{way}; leave it out, or ask with --{way}"
     if arguments.chat_template is not None and arguments.prompt is not None:
         yield "--chat-template belongs to --chat and --prompts; a --prompt is plain text"
+    if arguments.prompts is not None and (arguments.image or arguments.media):
+        yield '--image and --media belong to --prompt and --chat; a row of --prompts names its own: {"prompt": …, "images": […]}'
     if arguments.prompts is not None:
         yield from _out_faults(arguments)
 

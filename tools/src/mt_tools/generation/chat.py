@@ -8,8 +8,11 @@ from typing import Any
 from mt_core.errors import MtError, UsageError
 from mt_core.generation import GenerationConfig
 from mt_tools.generation.generate import Generator
+from mt_tools.generation.media import MediaFiles
 from mt_tools.generation.prompts import chat_ids, template_of
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.request import Prompt as PromptIds
+from mt_train.generation.request import split_prompt
 from mt_train.generation.text import Show
 
 COMMANDS = {"/reset": "forget all turns", "/undo": "take the last turn back", "/exit": "end"}
@@ -28,6 +31,7 @@ class Chat:
         say: Say,
         system: str | None = None,
         chat_template: str | None = None,
+        files: MediaFiles | None = None,
     ) -> None:
         self._loaded = loaded
         self._template = template_of(loaded, chat_template)
@@ -35,8 +39,8 @@ class Chat:
         self._show = show
         self._say = say
         self._system = [] if system is None else [{"role": "system", "content": system}]
-        self._replies = 0
-        self.turns: list[dict[str, str]] = []
+        self._replies, self._files = 0, files or MediaFiles((), frozenset())
+        self.turns: list[dict[str, Any]] = []
         """User and assistant in turn."""
         self._ids([{"role": "user", "content": "Hello"}])  # a template that is missing or broken is told at once
         self._writer = Generator(loaded, wishes, self._template)
@@ -69,8 +73,10 @@ class Chat:
 
     def answer(self, text: str) -> None:
         """One turn; the reply is shown and kept. What cannot be answered is no part of the history."""
-        turn = {"role": "user", "content": text}
+        turn: dict[str, Any] = {"role": "user", "content": text}
         try:
+            marked = self._files.mark(text, whole=False)
+            turn |= {"content": marked.text, "media": marked.parts} if marked.parts else {}
             ids = self._fit_turn(turn)
             shown = _PieceRecorder(self._show)
             try:
@@ -88,22 +94,22 @@ class Chat:
         if reply.finish == "context":
             self._say(f"notice: the reply ends where the model's {self._loaded.max_seq_len} tokens are full")
 
-    def _fit_turn(self, turn: dict[str, str]) -> list[int]:
+    def _fit_turn(self, turn: dict[str, Any]) -> PromptIds:
         """Ids of the conversation with this turn; the oldest turns go until a whole reply fits beside the rest."""
         limit, dropped = self._loaded.max_seq_len, 0
         ids = self._ids([*self.turns, turn])
-        while self.turns and len(ids) + self._reserve > limit:
+        while self.turns and len(split_prompt(ids)[0]) + self._reserve > limit:
             del self.turns[:2]
             dropped += 1
             ids = self._ids([*self.turns, turn])
         if dropped:
             what = "turn was" if dropped == 1 else f"{dropped} turns were"
             self._say(f"notice: the oldest {what} forgotten, to fit the model's {limit} tokens with the reply")
-        if len(ids) >= limit:
-            raise UsageError(f"this turn has {len(ids)} tokens, and the model takes {limit} with the reply; shorten it")
+        if (length := len(split_prompt(ids)[0])) >= limit:
+            raise UsageError(f"this turn has {length} tokens, and the model takes {limit} with the reply; shorten it")
         return ids
 
-    def _ids(self, turns: list[dict[str, str]]) -> list[int]:
+    def _ids(self, turns: list[dict[str, Any]]) -> PromptIds:
         return chat_ids(self._template, [*self._system, *turns])
 
 

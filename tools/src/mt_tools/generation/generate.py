@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from mt_core.errors import UsageError
 from mt_core.generation import Generation, GenerationConfig, find_faults, raise_faults
 from mt_core.protocols import Template
+from mt_tools.generation.media import MediaText
 from mt_tools.generation.prompts import Prompt, prepare, template_of
 from mt_train.generation.continuation import Continuer
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.request import Prompt as PromptIds
 from mt_train.generation.text import Show
 
 
@@ -28,7 +30,7 @@ def generate(
     """
     raise_faults(find_faults({"batch_size": batch_size}))
     listed = [prompts] if isinstance(prompts, str) else list(prompts)
-    converses = any(not isinstance(prompt, str) for prompt in listed)
+    converses = any(not isinstance(prompt, str | MediaText) for prompt in listed)
     writer = Generator(loaded, wishes or GenerationConfig(), template_of(loaded, chat_template) if converses else None)
     ids = {index: writer.prepare(prompt, _place(index, len(listed))) for index, prompt in enumerate(listed)}
     found = dict(writer.write(ids, batch_size))
@@ -47,7 +49,7 @@ class Generator:
         self._template = template
         self._continuer = Continuer(loaded, wishes, template)
 
-    def prepare(self, prompt: Prompt, place: str = "") -> list[int]:
+    def prepare(self, prompt: Prompt, place: str = "") -> PromptIds:
         """Ids of a prompt that can be continued. ``place`` begins the message of what is wrong with it."""
         try:
             ids = prepare(self._loaded, prompt, self._template)
@@ -56,10 +58,10 @@ class Generator:
             raise UsageError(f"{place}{error}") from error
         return ids
 
-    def write(self, prompts: Mapping[int, Sequence[int]], batch_size: int) -> Iterator[tuple[int, Generation]]:
+    def write(self, prompts: Mapping[int, PromptIds], batch_size: int) -> Iterator[tuple[int, Generation]]:
         """Yield the index and the text of each prepared prompt, as soon as it has ended; the index decides what is drawn."""
         return self._continuer.run(prompts, batch_size=batch_size)
 
-    def stream(self, prompt: Sequence[int], index: int, show: Show) -> Generation:
+    def stream(self, prompt: PromptIds, index: int, show: Show) -> Generation:
         """Continue a prepared prompt; ``show`` gets the text as it grows."""
         return self._continuer.stream(prompt, index, show)

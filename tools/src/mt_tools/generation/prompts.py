@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mt_core.data.text_ids import begin_ids
 from mt_core.errors import DataError, UsageError
 from mt_core.protocols import Template
+from mt_tools.generation.media import MediaText
 from mt_train.config.sections import DataConfig
 from mt_train.config.texts import template_source
+from mt_train.data.media.writer import MediaTemplate
 from mt_train.data.templates import build_template
 from mt_train.generation.continuation import check_room
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.request import Prompt as PromptIds
 
-Message = Mapping[str, str]
-"""``role`` and ``content`` of one turn."""
-Prompt = str | Sequence[Message]
+Message = Mapping[str, Any]
+"""``role`` and ``content`` of one turn, and its ``media``."""
+Prompt = str | MediaText | Sequence[Message]
 
 
-def prepare(loaded: LoadedModel, prompt: Prompt, template: Template | None = None) -> list[int]:
+def prepare(loaded: LoadedModel, prompt: Prompt, template: Template | None = None) -> PromptIds:
     """Ids of a prompt, which leave room for one new token at least. Raises ``UsageError`` that says what is wrong."""
-    ids = text_ids(loaded, prompt) if isinstance(prompt, str) else chat_ids(template or template_of(loaded), prompt)
+    ids: PromptIds
+    if isinstance(prompt, MediaText):
+        ids = media_ids(loaded, prompt)
+    elif isinstance(prompt, str):
+        ids = text_ids(loaded, prompt)
+    else:
+        ids = chat_ids(template or template_of(loaded), prompt)
     check_room(loaded, ids)
     return ids
+
+
+def media_ids(loaded: LoadedModel, prompt: MediaText) -> PromptIds:
+    """Return the ids of a text with media. Raises ``UsageError`` for a file that cannot be read."""
+    if not prompt.parts:
+        return text_ids(loaded, prompt.text)
+    assert isinstance(loaded.template, MediaTemplate), "whoever marks a text has looked whether the model has encoders"
+    try:
+        return loaded.template.encode_text(prompt.text, prompt.parts, begin=begin_ids(loaded.tokenizer), end=())
+    except DataError as error:
+        raise UsageError(str(error)) from error
 
 
 def text_ids(loaded: LoadedModel, text: str) -> list[int]:
@@ -32,13 +53,13 @@ def text_ids(loaded: LoadedModel, text: str) -> list[int]:
     return [*begin_ids(loaded.tokenizer), *loaded.tokenizer.encode(text)]
 
 
-def chat_ids(template: Template, messages: Sequence[Message]) -> list[int]:
+def chat_ids(template: Template, messages: Sequence[Message]) -> PromptIds:
     """The conversation as the template writes it, up to where the assistant begins to speak.
 
     Equals ``apply_chat_template(add_generation_prompt=True)`` of transformers for a tokenizer's own template.
     """
     try:
-        return template.prompt(messages)
+        return template.encode_prompt(messages) if isinstance(template, MediaTemplate) else template.prompt(messages)
     except DataError as error:
         raise UsageError(str(error)) from error
 
@@ -54,4 +75,6 @@ def template_of(loaded: LoadedModel, chosen: str | None = None) -> Template:
         source = template_source(chosen)
     except ValueError as error:
         raise UsageError(f"chat template: {error}") from error
-    return build_template(loaded.tokenizer, DataConfig(template=source))
+    has_media = isinstance(loaded.template, MediaTemplate)
+    template = build_template(loaded.tokenizer, DataConfig(template=source), media=has_media)
+    return loaded.template.over(template) if isinstance(loaded.template, MediaTemplate) else template

@@ -12,7 +12,7 @@ from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
 from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.identity import tokenizer_digest
-from mt_train.assemble.media import media_reader, media_rules, with_media
+from mt_train.assemble.media import media_reader, media_rules, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import evaluation_of, first_rows, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
@@ -26,7 +26,6 @@ from mt_train.data.samples import EncodedSamples
 from mt_train.data.special_texts import special_tokens_of
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.loader import StreamLoader
-from mt_train.data.templates import build_template
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
 from mt_train.tracking.logs import first_notice
@@ -182,7 +181,7 @@ def build_evaluation(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Enc
 
 def encoding_of(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Rules]:
     """Build the objective, which encodes rows, and the rules that hold for all of them."""
-    template = with_media(parts, build_template(tokenizer, parts.config.data, media=bool(parts.encoders)), tokenizer)
+    template = run_template(parts, tokenizer)
     objective = parts.objective(tokenizer, template)
     return objective, replace(
         _rules(parts.config, tokenizer, template), media=media_rules(parts), reader=media_reader(parts)

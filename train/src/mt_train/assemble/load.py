@@ -14,10 +14,10 @@ from mt_core.nn import TrainModel
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.data import build_tokenizer
 from mt_train.assemble.injection import inject, start
+from mt_train.assemble.media import media_reader, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import averaged_of, pretrained_values, weights_of
 from mt_train.checkpoint.store import verify
-from mt_train.data.templates import build_template
 from mt_train.engine.build import build_quantized, fill_model, weight_names
 from mt_train.engine.processes import Process
 from mt_train.generation.loaded_model import LoadedModel
@@ -39,8 +39,8 @@ def load(
     if averaged is not None:
         kept = averaged_of(checkpoint, averaged)
         fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
-    template = build_template(tokenizer, config.data)
-    return LoadedModel(model, tokenizer, config.model.options.max_seq_len, eos_ids, template)
+    template, read_media = run_template(parts, tokenizer), media_reader(parts)
+    return LoadedModel(model, tokenizer, config.model.options.max_seq_len, eos_ids, template, read_media)
 
 
 def load_model(

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from fnmatch import fnmatchcase
 from os.path import expanduser
 from pathlib import Path
 
 from torch import Tensor
 
 from mt_core.data.text_ids import continuation_encoder, text_encoder
-from mt_core.errors import UsageError
+from mt_core.errors import UsageError, WeightsError
 from mt_core.protocols import Template, Tokenizer
 from mt_train.assemble.identity import source_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_encoder import RunEncoder
 from mt_train.data.media.reader import MediaReader
-from mt_train.data.media.rules import MediaRules
+from mt_train.data.media.rules import MOST_BYTES, MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
+from mt_train.data.templates import build_template
 from mt_train.data.templates.plain import mark_encoders
 
 MEDIA = "media."
 """Begins the names of all parameters that encode media."""
 
 
-def media_weights(parts: Parts) -> dict[str, Callable[[], Tensor]]:
-    """Return the values of encoders that the run names weights for, by the names that they have in the model."""
-    return {
-        f"{MEDIA}{each.name}.encoder.{name}": load for each in parts.encoders for name, load in each.tensors().items()
-    }
+def media_weights(parts: Parts, names: Collection[str]) -> dict[str, Callable[[], Tensor]]:
+    """Return the values of encoders that the run names weights for, by the names (of ``names``) that they have in the model.
+
+    Raises ``WeightsError`` where a folder lacks some of an encoder, or of a projector that it has.
+    """
+    found: dict[str, Callable[[], Tensor]] = {}
+    for each in parts.encoders:
+        own = {f"{MEDIA}{each.name}.{name}": load for name, load in each.tensors().items()}
+        begins = tuple(f"{MEDIA}{each.name}.{part}." for part in each.read_parts)
+        allowed = parts.config.model.source.allow_missing
+        if missing := [
+            name for name in names if name.startswith(begins) and name not in own and not _fits(name, allowed)
+        ]:
+            raise WeightsError(
+                f"{each.path} lacks {', '.join(sorted(missing)[:4])} ({len(missing)} tensors of encoders.{each.name}); fetch it again, or"
+                " draw them from the seed (--model.allow-missing PATTERN)"
+            )
+        found |= {name: load for name, load in own.items() if name in names}
+    return found
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def run_template(parts: Parts, tokenizer: Tokenizer) -> Template:
+    """Return the template of a run, with places for media where it has encoders."""
+    return with_media(parts, build_template(tokenizer, parts.config.data, media=bool(parts.encoders)), tokenizer)
 
 
 def with_media(parts: Parts, template: Template, tokenizer: Tokenizer) -> Template:
@@ -49,7 +74,14 @@ def media_rules(parts: Parts) -> MediaRules | None:
     root = parts.config.data.media_root
     folders = [path.parent for paths in (source_files(parts) or {}).values() for path in paths or ()]
     roots = [Path(expanduser(root))] if root else list(dict.fromkeys(folders)) or [Path.cwd()]
-    return MediaRules(kinds=frozenset().union(*(each.component.reads for each in parts.encoders)), roots=tuple(roots))
+    limits = [
+        getattr(each.options, "max_bytes", 0) for each in parts.encoders
+    ]  # an encoder's own is checked by its processor, too
+    return MediaRules(
+        kinds=frozenset().union(*(each.component.reads for each in parts.encoders)),
+        roots=tuple(roots),
+        max_bytes=max(MOST_BYTES, *limits),
+    )
 
 
 def media_reader(parts: Parts) -> MediaReader | None:

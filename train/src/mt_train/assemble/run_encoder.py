@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from mt_core.components import WeightsFormat
 from mt_core.errors import ConfigError, Fault, WeightsError
 from mt_core.media import EncoderComponent, EncoderConfig, ProjectorComponent
 from mt_train.plugins.composition import Part
+from mt_train.plugins.whole_models import refuse_unread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +35,8 @@ class RunEncoder:
     path: Path | None
     """Folder of its weights; ``None`` where they are drawn from the seed."""
     format: WeightsFormat | None
+    projector_format: WeightsFormat | None = None
+    """How the folder has the projector, too: where it is the whole model that the run starts from."""
 
     @classmethod
     def of(
@@ -45,7 +48,21 @@ class RunEncoder:
         if path is not None and form is not None:
             stated = options.model_dump(exclude_unset=True)
             options = type(options)(**{**form.values(path), **stated, "weights": str(path)})
-        return cls(name=name, component=component, options=options, projector=projector, path=path, format=form)
+        found = None
+        if path is not None and path == model:
+            refuse_unread(path, f"encoders.{name}.weights")
+            found = next((each for each in _formats_of(projector) if each.matches(path)), None)
+        if path is not None and found is not None:
+            projector = _as_in_folder(name, projector, found.values(path), path)
+        return cls(
+            name=name,
+            component=component,
+            options=options,
+            projector=projector,
+            path=path,
+            format=form,
+            projector_format=found,
+        )
 
     def tokens(self, features: int, grid: Any) -> int:
         """Return how many places an item of so many features takes."""
@@ -61,10 +78,20 @@ class RunEncoder:
         return ProjectedEncoder(self.component.build(self.options), self.projector.build(**widths))
 
     def tensors(self) -> Mapping[str, Callable[[], Tensor]]:
-        """Return the values of its weights by the names of the encoder's parameters; none where they are drawn."""
+        """Return the values of its weights by the names that they have in what ``build`` returns; none where they are drawn."""
         if self.path is None or self.format is None:
             return {}
-        return self.format.tensors(self.path, self.options)
+        found = {f"encoder.{name}": load for name, load in self.format.tensors(self.path, self.options).items()}
+        if self.projector_format is not None:
+            own = self.projector_format.tensors(self.path, self.projector.options)
+            found |= {f"projector.{name}": load for name, load in own.items()}
+        return found
+
+    @property
+    def read_parts(self) -> tuple[str, ...]:
+        """Return which of encoder and projector have values in its folder."""
+        parts = {"encoder": self.format, "projector": self.projector_format}
+        return tuple(name for name, form in parts.items() if form is not None)
 
 
 def refuse_shared_kinds(encoders: Sequence[RunEncoder]) -> None:
@@ -81,6 +108,23 @@ def refuse_shared_kinds(encoders: Sequence[RunEncoder]) -> None:
     ]
     if faults:
         raise ConfigError(faults)
+
+
+def _formats_of(projector: Part) -> tuple[WeightsFormat, ...]:
+    component = projector.offer.component
+    return component.formats if isinstance(component, ProjectorComponent) else ()
+
+
+def _as_in_folder(name: str, projector: Part, values: Mapping[str, Any], path: Path) -> Part:
+    """The projector in the shape that a whole model has. Raises ``WeightsError`` where the user has said another."""
+    stated = projector.options.model_dump(exclude_unset=True)
+    if differing := [key for key, value in stated.items() if key in values and values[key] != value]:
+        listed = ", ".join(f"{key}={stated[key]} (there: {values[key]})" for key in differing)
+        raise WeightsError(
+            f"encoders.{name}.projector has {listed}, and {path} is a whole model with its projector; leave the option out, or name a"
+            f" folder of the encoder alone (encoders.{name}.weights)"
+        )
+    return replace(projector, options=type(projector.options)(**{**values, **stated}))
 
 
 def _weights(

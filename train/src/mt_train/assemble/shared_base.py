@@ -19,10 +19,10 @@ from mt_train.assemble.base_files import check_base_of
 from mt_train.assemble.data import build_tokenizer
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.load import end_tokens
+from mt_train.assemble.media import media_reader, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.store import find, verify
-from mt_train.data.templates import build_template
 from mt_train.engine.build import exchange
 from mt_train.engine.meta import on_meta
 from mt_train.engine.plan import Plan
@@ -50,7 +50,7 @@ def load_over(parts: Parts, live: TrainModel, plan: Plan, run: Path) -> LoadedMo
     model = _build(own, saved, live)
     tokenizer, options = build_tokenizer(own), own.config.model.options
     eos_ids = end_tokens(tokenizer, own.weights_path, options.vocab_size)
-    return LoadedModel(model, tokenizer, options.max_seq_len, eos_ids, build_template(tokenizer, own.config.data))
+    return LoadedModel(model, tokenizer, options.max_seq_len, eos_ids, run_template(own, tokenizer), media_reader(own))
 
 
 def _refuse_layout(plan: Plan) -> None:

@@ -10,10 +10,10 @@ from mt_core.protocols import Template, Tokenizer
 from mt_core.rows import Row, Sample
 from mt_train.assemble.data import RunData, build_tokenizer, encoding_of
 from mt_train.assemble.load import end_tokens
+from mt_train.assemble.media import media_reader, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.data.encoding import encode
 from mt_train.data.stream.reader import RowsInMemory
-from mt_train.data.templates import build_template
 from mt_train.engine.engine import Engine
 from mt_train.evaluate.paper import Encode, PaperSubject
 from mt_train.evaluate.subject import LiveSubject, LoadedSubject
@@ -22,7 +22,7 @@ from mt_train.generation.loaded_model import LoadedModel
 
 def loaded_subject(parts: Parts, loaded: LoadedModel, *, batch_size: int | None = None) -> LoadedSubject:
     """Return the subject of a model that was loaded; ``batch_size`` defaults to that of the run's evaluations."""
-    template = loaded.template or build_template(loaded.tokenizer, parts.config.data)
+    template = loaded.template or run_template(parts, loaded.tokenizer)
     size = batch_size or parts.config.eval.batch_size or parts.config.train.rows_at_a_time
     return LoadedSubject(loaded, template, encoder(parts, loaded.tokenizer), batch_size=size)
 
@@ -39,9 +39,9 @@ def live_subject(
 def live_model(parts: Parts, data: RunData, engine: Engine) -> tuple[LoadedModel, Template]:
     """Return the model of a run with all that writing with it needs, and the run's template."""
     tokenizer, options = data.tokenizer, parts.config.model.options
-    template = build_template(tokenizer, parts.config.data)
+    template, read_media = run_template(parts, tokenizer), media_reader(parts)
     eos_ids = end_tokens(tokenizer, parts.weights_path, options.vocab_size)
-    return LoadedModel(engine.module.model, tokenizer, options.max_seq_len, eos_ids, template), template
+    return LoadedModel(engine.module.model, tokenizer, options.max_seq_len, eos_ids, template, read_media), template
 
 
 def paper_subject(parts: Parts) -> PaperSubject:
@@ -49,7 +49,7 @@ def paper_subject(parts: Parts) -> PaperSubject:
     tokenizer, options = build_tokenizer(parts), parts.config.model.options
     return PaperSubject(
         tokenizer,
-        build_template(tokenizer, parts.config.data),
+        run_template(parts, tokenizer),
         encoder(parts, tokenizer),
         max_seq_len=options.max_seq_len,
         eos_ids=end_tokens(tokenizer, parts.weights_path, options.vocab_size),

@@ -146,7 +146,7 @@ def pretrained_values(
         wanted = [name for name in names if name in found or name not in drawn]
         source = check_names(found, wanted, model.source.allow_missing, model.source.allow_unexpected, say)
         source = _with_new_rows(parts, model, source, say)
-    source = {**{name: load for name, load in media_weights(parts).items() if name in set(names)}, **source}
+    source = {**media_weights(parts, set(names)), **source}
     known, overlay = set(names), fit_experts(parts, _overlay(model.source.overlay), names)
     if not adapted:
         _check_overlay(model.source.overlay, overlay, names)

@@ -99,7 +99,8 @@ class EncodedSamples:
             return np.zeros(len(self), np.int64)
         features = self.column("media").reshape(-1, MEDIA_NUMBERS)[:, 2]
         sums, ends = np.concatenate([[0], features.cumsum()]), self.column("media_ends") // MEDIA_NUMBERS
-        return np.diff(sums[ends])
+        found: NDArray[np.int64] = np.diff(sums[ends])
+        return found
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[number] for number in range(len(self)))

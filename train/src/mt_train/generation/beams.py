@@ -14,8 +14,9 @@ from torch import Tensor
 from mt_core.errors import MtError
 from mt_core.generation import SamplingRules
 from mt_core.nn import KVCache, TrainModel
+from mt_core.rows import MediaSpan
 from mt_train.generation.choices import Choices
-from mt_train.generation.forward import Forward, last_logits, make_batch, next_batch
+from mt_train.generation.forward import Forward, ReadMedia, last_logits, make_batch, media_batch, next_batch
 from mt_train.generation.history import History, adjust
 from mt_train.generation.sampling import find_stuck_rows
 
@@ -78,6 +79,8 @@ def search(
     end_ids: Sequence[int] = (),
     choices: Choices | None = None,
     forward: Forward = last_logits,
+    media: Sequence[MediaSpan] = (),
+    read_media: ReadMedia | None = None,
 ) -> BestText:
     """Return the best continuation of a prompt, of ``most`` tokens at most.
 
@@ -88,8 +91,9 @@ def search(
     model.eval()
     device = next(model.parameters()).device
     cache = KVCache()
-    ids_1T = torch.tensor([list(prompt)], device=device)
-    logits_KV = forward(model, make_batch(ids_1T, torch.arange(len(prompt), device=device)[None]), cache)
+    begin = make_batch(torch.tensor([list(prompt)]), torch.arange(len(prompt))[None])
+    begin = media_batch(begin, [(0, span) for span in media], 0, read_media)
+    logits_KV = forward(model, begin.to(device), cache)
     cache.select(torch.zeros(rules.num_beams, dtype=torch.long, device=device))
     logits_KV = logits_KV.expand(rules.num_beams, -1)
     # all beams are the same at first: only the first may be continued, or all would stay the same

@@ -10,16 +10,16 @@ from mt_core.generation import Finish, Generation, GenerationConfig
 from mt_core.protocols import Template, Tokenizer
 from mt_train.generation.beams import search
 from mt_train.generation.choices import Choices
-from mt_train.generation.decoder import Decoder
+from mt_train.generation.decoder import Decoder, refuse_media
 from mt_train.generation.forward import Forward, last_logits
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Request, TokenOutput
+from mt_train.generation.request import Prompt, Request, TokenOutput, split_prompt
 from mt_train.generation.text import Show, TextStream
 
 
 def continue_prompts(
     loaded: LoadedModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[Prompt],
     config: GenerationConfig,
     *,
     batch_size: int,
@@ -27,7 +27,7 @@ def continue_prompts(
     template: Template | None = None,
     forward: Forward = last_logits,
 ) -> list[Generation]:
-    """Continue prompts of ids, at most ``batch_size`` at a time; where one ends the next begins.
+    """Continue prompts of ids, perhaps with media, at most ``batch_size`` at a time; where one ends the next begins.
 
     ``indices`` (0, 1, … by default) and ``config.seed`` decide what each draws, so that ``batch_size`` changes the speed and no text.
     With a ``template`` texts end as its turns do, too. Everything that is computed with the model goes through ``forward``. The model
@@ -40,15 +40,17 @@ def continue_prompts(
     return [found[place] for place in wanted]
 
 
-def check_room(loaded: LoadedModel, prompt: Sequence[int]) -> int:
+def check_room(loaded: LoadedModel, prompt: Prompt) -> int:
     """Return how many tokens the context has after a prompt. Raises ``UsageError`` where there is no prompt, or none."""
-    if not prompt:
+    ids, media = split_prompt(prompt)
+    if not ids:
         raise UsageError("the prompt has no tokens; give some text to continue, for instance --prompt 'The '")
-    if len(prompt) >= loaded.max_seq_len:
+    if len(ids) >= loaded.max_seq_len:
+        of_media = f" ({sum(span.tokens for span in media)} of them of media)" if media else ""
         raise UsageError(
-            f"the prompt has {len(prompt)} tokens, and the model takes {loaded.max_seq_len} with the new ones; shorten it"
+            f"the prompt has {len(ids)} tokens{of_media}, and the model takes {loaded.max_seq_len} with the new ones; shorten it"
         )
-    return loaded.max_seq_len - len(prompt)
+    return loaded.max_seq_len - len(ids)
 
 
 class Continuer:
@@ -70,18 +72,18 @@ class Continuer:
             self._end_ids = (*self._end_ids, *template.stop_ids)
             self._stop = (*config.stop, *([template.stop_text] if template.stop_text else []))
 
-    def room(self, prompt: Sequence[int]) -> int:
+    def room(self, prompt: Prompt) -> int:
         """Tokens that the context has after a prompt. Raises ``UsageError`` where there is none, or a choice would not fit."""
         room = check_room(self._loaded, prompt)
         if self._choices is not None and room < self._choices.longest:
             raise UsageError(
-                f"the prompt has {len(prompt)} tokens and the longest choice {self._choices.longest} with its end, and the"
+                f"the prompt has {len(split_prompt(prompt)[0])} tokens and the longest choice {self._choices.longest} with its end, and the"
                 f" model takes {self._loaded.max_seq_len} in all; shorten one of them"
             )
         return room
 
     def run(
-        self, prompts: Mapping[int, Sequence[int]], *, batch_size: int, indices: Sequence[int] | None = None
+        self, prompts: Mapping[int, Prompt], *, batch_size: int, indices: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Generation]]:
         """Yield each prompt's key and text, as soon as it has ended. ``indices``, or else the keys, decide what is drawn."""
         for prompt in prompts.values():
@@ -102,7 +104,7 @@ class Continuer:
                 if produced.is_last:
                     yield keys[produced.number], parts.pop(produced.number).generation()
 
-    def stream(self, prompt: Sequence[int], index: int, show: Show) -> Generation:
+    def stream(self, prompt: Prompt, index: int, show: Show) -> Generation:
         """Continue one prompt; ``show`` gets the text piece by piece as soon as it is certain."""
         self.room(prompt)
         if self._config.rules.num_beams > 1:
@@ -118,9 +120,11 @@ class Continuer:
                     show(produced.text)
         return parts.generation()
 
-    def _request(self, prompt: Sequence[int], index: int, *, streams: bool = False) -> Request:
+    def _request(self, prompt: Prompt, index: int, *, streams: bool = False) -> Request:
+        ids, media = split_prompt(prompt)
         return Request(
-            ids=prompt,
+            ids=ids,
+            media=media,
             rules=self._config.rules,
             most=self._config.max_new_tokens,
             stop=self._stop,
@@ -132,16 +136,20 @@ class Continuer:
             streams=streams,
         )
 
-    def _search(self, prompt: Sequence[int]) -> Generation:
+    def _search(self, prompt: Prompt) -> Generation:
         room, wished = self.room(prompt), self._config.max_new_tokens
+        ids, media = split_prompt(prompt)
+        refuse_media(self._loaded, media)
         found = search(
             self._loaded.model,
-            prompt,
+            ids,
             min(room, wished),
             rules=self._config.rules,
             end_ids=self._end_ids,
             choices=self._choices,
             forward=self._forward,
+            media=media,
+            read_media=self._loaded.read_media,
         )
         stream = TextStream(self._loaded.tokenizer, stop=self._stop)
         for token in found.tokens:

@@ -13,6 +13,7 @@ import torch
 
 from mt_core.errors import UsageError
 from mt_core.nn import KVCache
+from mt_core.rows import MediaSpan
 from mt_train.generation.forward import Forward, last_logits, next_batch
 from mt_train.generation.intake import Intake, plan_intakes
 from mt_train.generation.loaded_model import LoadedModel
@@ -74,6 +75,7 @@ class Decoder:
 
     def add(self, request: Request) -> int:
         """Queue a request, and return its number. Raises ``UsageError`` for one that can never run."""
+        refuse_media(self._loaded, request.media)
         row = Row(self._next, request, self._loaded.tokenizer, self._loaded.max_seq_len)
         if not request.ids or row.most < 1:
             raise UsageError(
@@ -151,7 +153,14 @@ class Decoder:
         ragged = self._model.ragged_batches
         planned = plan_intakes(admitted, self._prefill_tokens) if ragged else [admitted] if admitted else []
         self._intakes += [
-            Intake(rows, self._device, whole=not ragged, exact=self._max_tokens is not None) for rows in planned
+            Intake(
+                rows,
+                self._device,
+                whole=not ragged,
+                exact=self._max_tokens is not None,
+                read_media=self._loaded.read_media,
+            )
+            for rows in planned
         ]
         self._limit()
 
@@ -207,3 +216,13 @@ class Decoder:
         """Leave the prompts that are on their way their places of the cache."""
         reserved = sum(intake.places for intake in self._intakes)
         self._cache.limit(None if self._max_tokens is None else self._max_tokens - reserved)
+
+
+def refuse_media(loaded: LoadedModel, media: Sequence[MediaSpan]) -> None:
+    """Raise ``UsageError`` for a prompt with media that this model has no encoder for."""
+    known = () if loaded.model.media is None else tuple(loaded.model.media)
+    if unknown := sorted({span.item.encoder for span in media if span.item.encoder not in known}):
+        raise UsageError(
+            f"the prompt has media for {', '.join(unknown)}, and the model has {', '.join(known) or 'no encoder'}; leave them out, or"
+            " load the model with its encoders"
+        )

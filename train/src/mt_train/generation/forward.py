@@ -5,12 +5,14 @@ Shapes: B rows, T tokens, D model width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from mt_core.nn import Batch, KVCache, TrainModel
+from mt_core.nn import Batch, KVCache, MediaBatch, TrainModel
+from mt_core.rows import MediaSpan
 
 Forward = Callable[[TrainModel, Batch, KVCache], Tensor]
 """``forward(model, batch, cache)``: run the model on T more tokens of each row, which the cache gets, and return the (B, V) logits
@@ -29,6 +31,44 @@ def make_batch(ids_BT: Tensor, positions_BT: Tensor) -> Batch:
     """Rows of one document each, on the device of the ids; there are no labels in generation."""
     zeros_BT = torch.zeros_like(ids_BT)
     return Batch(ids_BT, zeros_BT, positions_BT, zeros_BT)
+
+
+ReadMedia = Callable[[Batch], Batch]
+"""Gives a batch on the host the inputs of every encoder."""
+
+
+def media_batch(batch: Batch, spans: Iterable[tuple[int, MediaSpan]], begin: int, read: ReadMedia | None) -> Batch:
+    """Return a batch on the host with the media that have places in it, read. Without any no encoder is called.
+
+    ``spans`` are rows and media, whose places count from the column ``begin`` of the batch. An item of which only some places are in
+    the batch is encoded as a whole.
+    """
+    length = batch.input_ids.shape[1]
+    here = [(row, span) for row, span in spans if span.start < begin + length and span.start + span.tokens > begin]
+    if not here:
+        return batch
+    assert read is not None, "whoever takes a prompt has looked whether the model has encoders"
+    names = sorted({span.item.encoder for _, span in here})
+    found = {name: _media([each for each in here if each[1].item.encoder == name], begin, length) for name in names}
+    return read(replace(batch, media=found))
+
+
+def _media(spans: Sequence[tuple[int, MediaSpan]], begin: int, length: int) -> MediaBatch:
+    places, rows, before = list[int](), list[int](), 0
+    for row, span in spans:
+        for number in range(max(0, begin - span.start), min(span.tokens, begin + length - span.start)):
+            places.append(row * length + span.start + number - begin)
+            rows.append(before + number)
+        before += span.tokens
+    listed = [span for _, span in spans]
+    return MediaBatch(
+        tuple(span.item for span in listed),
+        tuple(span.features for span in listed),
+        tuple(span.tokens for span in listed),
+        tuple(span.grid for span in listed),
+        torch.tensor(places, dtype=torch.int64),
+        torch.tensor(rows, dtype=torch.int64),
+    )
 
 
 def next_batch(tokens: Sequence[int], positions: Sequence[int], device: torch.device) -> Batch:

@@ -6,12 +6,14 @@ Shapes: B rows, T tokens of the longest row, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from mt_core.nn import KVCache, TrainModel
-from mt_train.generation.forward import Forward, make_batch
+from mt_core.nn import Batch, KVCache, TrainModel
+from mt_core.rows import MediaSpan
+from mt_train.generation.forward import Forward, ReadMedia, make_batch, media_batch
 from mt_train.generation.request import Row
 
 LEAST_SHARED = 16
@@ -26,13 +28,23 @@ class Intake:
     What all begin with is computed in one row, which becomes the beginning of all.
     """
 
-    def __init__(self, rows: Sequence[Row], device: torch.device, *, whole: bool = False, exact: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        device: torch.device,
+        *,
+        whole: bool = False,
+        exact: bool = False,
+        read_media: ReadMedia | None = None,
+    ) -> None:
         """``whole`` forbids pieces, for models whose rows are of one length; ``exact`` allocates nothing ahead."""
         self.rows = list(rows)
         self.wanted = [True] * len(rows)
         """Whether each row is still asked for."""
-        self._device, self._whole = device, whole
+        self._device, self._whole, self._read_media = device, whole, read_media
         self._prompts = distinct_prompts(rows)
+        of_prompt = {row.prompt: row.request.media for row in rows}
+        self._media = [of_prompt[prompt] for prompt in self._prompts]
         self.places = len(rows) * max(map(len, self._prompts))
         """Places (rows times tokens) of a cache that all rows take together."""
         self._most_places = self.places if exact else None
@@ -45,11 +57,12 @@ class Intake:
 
     def take(self, model: TrainModel, forward: Forward, tokens: int) -> Tensor | None:
         """One forward over ``tokens`` tokens of all rows together, about. After the last one, the (B, V) logits behind each prompt."""
-        ids_BT, positions_BT = self._sheets[0]
+        ids_BT, positions_BT, start = self._sheets[0]
         size = ids_BT.shape[1] if self._whole else max(1, tokens // len(ids_BT))
-        logits_BV = forward(model, make_batch(ids_BT[:, :size], positions_BT[:, :size]), self.cache)
+        batch = self._with_media(make_batch(ids_BT[:, :size], positions_BT[:, :size]), start)
+        logits_BV = forward(model, batch.to(self._device), self.cache)
         if size < ids_BT.shape[1]:
-            self._sheets[0] = ids_BT[:, size:], positions_BT[:, size:]
+            self._sheets[0] = ids_BT[:, size:], positions_BT[:, size:], start + size
             return None
         del self._sheets[0]
         if self._sheets:
@@ -58,7 +71,7 @@ class Intake:
         if len(self._prompts) == len(self.rows):
             return logits_BV
         places = {prompt: place for place, prompt in enumerate(self._prompts)}
-        rows_B = torch.tensor([places[tuple(row.request.ids)] for row in self.rows], device=self._device)
+        rows_B = torch.tensor([places[row.prompt] for row in self.rows], device=self._device)
         self.cache.select(rows_B)
         return logits_BV[rows_B]
 
@@ -78,18 +91,30 @@ class Intake:
         else:  # a state that cannot be moved in its row
             self._begin(0)
 
-    def _sheet(self, prompts: Sequence[Prompt], padding: Sequence[int], start: int) -> tuple[Tensor, Tensor]:
-        """(B, T) ids and positions from the column ``start`` on."""
+    def _sheet(self, prompts: Sequence[Prompt], padding: Sequence[int], start: int) -> tuple[Tensor, Tensor, int]:
+        """(B, T) ids and positions from the column ``start`` on, and that column. In the places of media the id is 0."""
         ids_BT = torch.tensor([[0] * pad + list(prompt) for pad, prompt in zip(padding, prompts, strict=True)])
         positions_BT = (torch.arange(ids_BT.shape[1]) - torch.tensor(padding)[:, None]).clamp(min=0)
-        return ids_BT[:, start:].to(self._device), positions_BT[:, start:].to(self._device)
+        return ids_BT.clamp(min=0)[:, start:], positions_BT[:, start:], start
+
+    def _with_media(self, batch: Batch, start: int) -> Batch:
+        """The batch, whose first column is ``start``, with the media in it: padding on the left moves them."""
+        rows = zip(range(len(batch.input_ids)), self._media, self._padding_of(batch), strict=False)
+        moved: list[tuple[int, MediaSpan]] = [
+            (row, replace(span, start=span.start + pad)) for row, media, pad in rows for span in media
+        ]
+        return media_batch(batch, moved, start, self._read_media)
+
+    def _padding_of(self, batch: Batch) -> Sequence[int]:
+        """Padding of each row; what all prompts begin with is one row without any."""
+        return self._padding if len(batch.input_ids) == len(self._prompts) else [0]
 
 
 def plan_intakes(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
     """Divide rows into those that are taken in together: with a shared beginning, or about as long, and not above ``tokens`` tokens."""
     beginnings: dict[Prompt, list[Row]] = {}
     for row in rows:
-        beginnings.setdefault(tuple(row.request.ids[:LEAST_SHARED]), []).append(row)
+        beginnings.setdefault(row.prompt[:LEAST_SHARED], []).append(row)
     planned, others = [], []
     for alike in beginnings.values():
         apart = _by_length(alike, tokens)
@@ -102,7 +127,7 @@ def plan_intakes(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
 
 def _by_length(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
     groups: list[list[Row]] = []
-    for row in sorted(rows, key=lambda row: (len(row.request.ids), row.request.ids)):
+    for row in sorted(rows, key=lambda row: (len(row.prompt), row.prompt)):
         if groups and count_tokens([*groups[-1], row]) <= tokens:
             groups[-1].append(row)
         else:
@@ -127,4 +152,4 @@ def count_shared(prompts: Sequence[Prompt]) -> int:
 
 def distinct_prompts(rows: Sequence[Row]) -> list[Prompt]:
     """Return each prompt once."""
-    return list(dict.fromkeys(tuple(row.request.ids) for row in rows))
+    return list(dict.fromkeys(row.prompt for row in rows))

@@ -11,8 +11,12 @@ from torch import Generator
 from mt_core.errors import MtError
 from mt_core.generation import Finish, SamplingRules
 from mt_core.protocols import Tokenizer
+from mt_core.rows import Encoded, MediaItem, MediaSpan
 from mt_train.generation.choices import Choices
 from mt_train.generation.text import TextStream
+
+Prompt = Sequence[int] | Encoded
+"""Ids of a prompt, with its media where it has some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +25,8 @@ class Request:
 
     ids: Sequence[int]
     """The prompt; one token at least."""
+    media: Sequence[MediaSpan] = ()
+    """Media in the prompt, in the order of their places."""
     rules: SamplingRules = field(default_factory=SamplingRules)
     """One beam: a search is no row of a batch (``beams``)."""
     most: int = 128
@@ -69,6 +75,8 @@ class Row:
 
     def __init__(self, number: int, request: Request, tokenizer: Tokenizer, longest: int) -> None:
         self.number, self.request = number, request
+        self.prompt = prompt_key(request.ids, request.media)
+        """What two prompts have in common as far as they are equal: in the places of media the content counts, and no id."""
         self.room = longest - len(request.ids)
         self.most = min(request.most, self.room)
         self.generator = prompt_generator(request.seed, request.index)
@@ -108,6 +116,26 @@ class Row:
         if len(self.new) < self.most:
             return None
         return "context" if self.room < self.request.most else "length"
+
+
+def split_prompt(prompt: Prompt) -> tuple[Sequence[int], Sequence[MediaSpan]]:
+    """Return the ids of a prompt, and its media."""
+    return (prompt.ids, prompt.media) if isinstance(prompt, Encoded) else (prompt, ())
+
+
+def prompt_key(ids: Sequence[int], media: Sequence[MediaSpan]) -> tuple[int, ...]:
+    """Return the ids, with a number below 0 that an item has in every prompt in its places."""
+    if not media:
+        return tuple(ids)
+    found = list(ids)
+    for span in media:
+        found[span.start : span.start + span.tokens] = [_item_number(span.item)] * span.tokens
+    return tuple(found)
+
+
+def _item_number(item: MediaItem) -> int:
+    text = repr((item.encoder, item.path, item.digest)).encode() + item.content
+    return -1 - (int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 2)
 
 
 def prompt_generator(seed: int, index: int) -> Generator:

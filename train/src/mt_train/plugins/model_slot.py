@@ -13,6 +13,7 @@ from mt_train.config.run import ModelOptions, ModelRef
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.hub import locate
 from mt_train.plugins.weights_family import family_of, hint_of_family
+from mt_train.plugins.whole_models import refuse_unread
 
 
 def locate_weights(draft: Draft) -> None:
@@ -24,6 +25,19 @@ def locate_weights(draft: Draft) -> None:
         draft.weights_path = locate(given)
     except MtError as error:
         draft.fault("model.weights", str(error))
+        return
+    for name in _encoders_of_model(draft):
+        try:
+            refuse_unread(draft.weights_path, f"encoders.{name}.weights")
+        except MtError as error:
+            draft.fault(f"encoders.{name}.weights", str(error))
+
+
+def _encoders_of_model(draft: Draft) -> list[str]:
+    """The encoders whose weights are those of the model."""
+    named = draft.raw.get("encoders")
+    listed = named.items() if isinstance(named, Mapping) else ()
+    return [str(name) for name, each in listed if isinstance(each, Mapping) and each.get("weights") == "model"]
 
 
 def name_family(draft: Draft) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from mt_core.components import ModelFamily, WeightsFormat
 from mt_core.errors import MtError, UsageError, WeightsError
 from mt_core.plugins.host import Offer, PluginHost
-from mt_core.weights import CONFIG, read_json
+from mt_core.weights import CONFIG, read_json, text_config
 
 FALLBACK = "mt-plugin-huggingface"
 """The distribution whose family reads what no other one names. A message names it where it is not installed."""
@@ -101,7 +101,7 @@ def _architectures(offer: Offer) -> tuple[str, ...]:
 
 
 def _stated_architectures(config: Path) -> list[Any]:
-    content = read_json(config)
+    content = text_config(read_json(config))
     given = content.get("architectures")
     return given if isinstance(given, list) and given else [content.get("model_type")]
 

@@ -131,8 +131,18 @@ class MediaTemplate:
         return [self._writer.write(each, _parts_of(messages)) for each, messages in pairs]
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """See ``Template``."""
-        return self.encode_prompt(messages).ids
+        """See ``Template``. Raises ``DataError`` for a conversation with media, which are more than ids."""
+        encoded = self.encode_prompt(messages)
+        if encoded.media:
+            raise DataError(
+                f"the conversation has {len(encoded.media)} parts that are no text, and only its ids were asked for; leave the parts out,"
+                " or ask with what takes media (encode_prompt)"
+            )
+        return encoded.ids
+
+    def over(self, template: Template) -> MediaTemplate:
+        """Return another template with the same places for media."""
+        return MediaTemplate(template, self._writer, self._encode_text)
 
     def encode_prompt(self, messages: Sequence[Message]) -> Encoded:
         """Return the ids up to where the assistant begins to speak, and the media among them; nothing is trained on."""

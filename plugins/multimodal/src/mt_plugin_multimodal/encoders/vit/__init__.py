@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a vision transformer: channels, blocks, heads, channels of the MLP, and pixels of a patch and of an image's side."""
+    """Sizes of a vision transformer: channels, blocks, heads, channels of the MLP, and pixels of a patch and of an image's side.
+
+    ``gated``: the MLP is SwiGLU.
+    """
 
     width: int
     blocks: int
@@ -29,6 +32,7 @@ class Shape:
     mlp: int
     patch: int
     image: int
+    gated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,7 @@ DINOV2_SIZES: Mapping[str, Shape] = {  # config.json of facebook/dinov2-…
     "small-14": Shape(384, 12, 6, 1536, 14, 224),
     "base-14": Shape(768, 12, 12, 3072, 14, 224),
     "large-14": Shape(1024, 24, 16, 4096, 14, 224),
+    "giant-14": Shape(1536, 40, 24, 4096, 14, 224, gated=True),
 }
 
 
@@ -94,7 +99,7 @@ class ViTConfig(ImageConfig):
     @property
     def shape(self) -> Shape:
         """The sizes that hold."""
-        said = {name: getattr(self, name) for name in Shape.__dataclass_fields__}
+        said = {name: getattr(self, name, None) for name in Shape.__dataclass_fields__}
         return replace(self.sizes[self.size], **{name: value for name, value in said.items() if value is not None})
 
     @property
@@ -189,9 +194,10 @@ class Dinov2Config(ViTConfig):
     form = Form(patch_bias=True, class_token=True, first_norm=False, last_norm=True, layer_scale=True)
     margin = (256, 224)
 
-    size: Literal["tiny", "small-14", "base-14", "large-14"] = Field(
+    size: Literal["tiny", "small-14", "base-14", "large-14", "giant-14"] = Field(
         "tiny", description="named size; the options below change it"
     )
+    gated: bool | None = Field(None, description="the MLP is SwiGLU, as in the largest size")
     keep_class: bool = Field(False, description="the class token is a feature, too, and stands before the patches")
     mean: tuple[float, float, float] = Field(
         (0.485, 0.456, 0.406), description="taken from red, green and blue, which are 0 to 1"
@@ -233,20 +239,23 @@ CLIP_NAMES = FolderNames(
     model_types=("clip", "clip_vision_model"),
     defaults={"patch_size": 32, "intermediate_size": 3072, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
     crops=True,
+    class_token=True,
 )
 SIGLIP_NAMES = FolderNames(
     encoder="siglip",
     model_types=("siglip", "siglip_vision_model"),
     defaults={"patch_size": 16, "intermediate_size": 3072, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
     crops=False,
+    class_token=False,
 )
 DINOV2_NAMES = FolderNames(
     encoder="dinov2",
     model_types=("dinov2",),
     defaults={"patch_size": 14, "mlp_ratio": 4, "hidden_act": "gelu", "layer_norm_eps": 1e-6},
-    fixed={"use_swiglu_ffn": (False, None), "qkv_bias": (True, None)},
+    fixed={"qkv_bias": (True, None)},
     crops=True,
     margin=Dinov2Config.margin,
+    class_token=True,
     renamed={
         r"embeddings\.cls_token": "embeddings.class_embedding",
         r"embeddings\.position_embeddings": "embeddings.position_embedding.weight",

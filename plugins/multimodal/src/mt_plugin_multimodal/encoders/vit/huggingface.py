@@ -16,6 +16,7 @@ from mt_core import WeightsError, WeightsFormat
 from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, refuse_values
 
 from ...image_config import read_processor
+from ...llava import read_features
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,12 +59,14 @@ LEFT_OUT = re.compile(r"head\.|embeddings\.(mask_token|position_ids)$")
 @dataclass(frozen=True, kw_only=True)
 class FolderNames:
     """What files of one family say: ``model_types``, ``defaults`` of missing keys, ``fixed`` ones that change the maths, whether images
-    are ``crops`` where nothing is said, the ``margin`` of ``ImageConfig``, and patterns of names → ours (``renamed``)."""
+    are ``crops`` where nothing is said, whether there is a ``class_token``, the ``margin`` of ``ImageConfig``, and patterns of names → ours
+    (``renamed``)."""
 
     encoder: str
     model_types: Sequence[str]
     defaults: Mapping[str, Any]
     crops: bool
+    class_token: bool
     margin: tuple[int, int] = (1, 1)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -104,19 +107,10 @@ def _values(said: Mapping[str, Any], file: Path, names: FolderNames) -> dict[str
     given = {**DEFAULTS, **names.defaults, **{key: value for key, value in vision.items() if value is not None}}
     if "mlp_ratio" in given:
         given["intermediate_size"] = int(given["hidden_size"] * given["mlp_ratio"])
-    return {**{ours: given[theirs] for theirs, ours in KEYS.items()}, **_layer_of_llava(said, file)}
-
-
-def _layer_of_llava(said: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """``vision_feature_layer`` and what is taken of it, for models that say so."""
-    if (layer := said.get("vision_feature_layer")) is None:
-        return {}
-    if not isinstance(layer, int):
-        raise WeightsError(
-            f"{file} takes vision_feature_layer={layer}; an encoder here gives one layer: use weights that take one"
-        )
-    keeps = said.get("vision_feature_select_strategy") == "full" and "clip" in str(said.get("vision_config"))
-    return {"layer": layer} | ({"keep_class": True} if keeps else {})
+    values = {ours: given[theirs] for theirs, ours in KEYS.items()}
+    if given.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to a multiple of 8
+        values |= {"gated": True, "mlp": (int(values["mlp"] * 2 / 3) + 7) // 8 * 8}
+    return {**values, **read_features(said, file, class_token=names.class_token)}
 
 
 def read_tensors(path: Path, config: ViTConfig, names: FolderNames) -> Loaders:

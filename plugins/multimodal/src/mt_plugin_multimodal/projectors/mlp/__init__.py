@@ -9,6 +9,8 @@ from pydantic import Field
 from mt_core import MtConfig
 from mt_core.media import Grid, ProjectorComponent
 
+from .huggingface import LLAVA
+
 if TYPE_CHECKING:
     from mt_core.nn import Projector
 
@@ -54,6 +56,7 @@ COMPONENTS = (
         config=MlpConfig,
         build=_build_mlp,
         tokens=count_tokens,
+        formats=(LLAVA,),
         summary="each feature through matrices with GELU between",
         source="https://arxiv.org/abs/2310.03744",
     ),

@@ -1,0 +1,92 @@
+"""Media of prompts: files beside a text, which ``<image>`` and the like stand for in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os.path import expanduser
+from pathlib import Path
+from typing import Any
+
+from mt_core.errors import UsageError
+from mt_core.rows import MediaPart
+from mt_train.assemble.parts import Parts
+from mt_train.data.media.marks import mark_parts
+from mt_train.data.media.rules import FILES, MediaRules
+
+
+@dataclass(frozen=True)
+class MediaText:
+    """A text with a mark for each part, and the parts."""
+
+    text: str
+    parts: tuple[MediaPart, ...]
+
+
+def kinds_of(parts: Parts) -> frozenset[str]:
+    """Return the kinds of media that the encoders of a model read."""
+    return frozenset(kind for each in parts.encoders for kind in each.component.reads)
+
+
+def parse_media(images: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
+    """Return kind and content of each ``--image FILE`` and ``--media KIND=FILE``. Raises ``UsageError`` for another form."""
+    found = [("image", each) for each in images]
+    for each in others:
+        kind, equals, content = each.partition("=")
+        if not (kind and equals and content):
+            raise UsageError(f"--media {each}: write KIND=FILE, for instance image=cat.png, or dna=ACGT for letters")
+        found.append((kind, content))
+    return found
+
+
+class MediaFiles:
+    """Files that were named for a model, by kind, of which texts take one after another."""
+
+    def __init__(self, files: Sequence[tuple[str, str]], kinds: frozenset[str]) -> None:
+        """``kinds`` are those that the model reads. Raises ``UsageError`` for a file of another."""
+        self._files, self._kinds = list(files), kinds
+        if unknown := sorted({kind for kind, _ in files} - kinds):
+            raise UsageError(
+                f"the model has no encoder that reads {', '.join(unknown)} (it reads {', '.join(sorted(kinds)) or 'text alone'}); leave the"
+                " files out, or name a model that sees"
+            )
+
+    def mark(self, text: str, *, whole: bool) -> MediaText:
+        """Return a text with the next files; with ``whole`` it takes all that are left.
+
+        Raises ``UsageError`` where the text has places for more files than there are, or for fewer of a ``whole``.
+        """
+        fields: dict[str, Any] = {}
+        for kind in sorted(self._kinds):
+            places = len(re.findall(f"<{re.escape(kind)}>", text))
+            left = [content for each, content in self._files if each == kind]
+            if places > len(left) or (whole and places != len(left)):
+                option = f"--{kind}" if kind == "image" else f"--media {kind}="
+                raise UsageError(
+                    f"the prompt has <{kind}> {places} times, and there are {len(left)} files for it ({option}); make them as many"
+                )
+            if places:
+                fields[f"{kind}s"] = [str(_real(each)) if kind in FILES else each for each in left[:places]]
+        if not fields:
+            return MediaText(text, ())
+        folders = [Path(each).parent for kind in FILES for each in fields.get(f"{kind}s", ())]
+        rules = MediaRules(kinds=self._kinds, roots=tuple(dict.fromkeys(folders)))
+        row, _ = mark_parts({"id": "the prompt", "prompt": text, **fields}, rules)
+        for name, contents in fields.items():
+            for _ in contents:
+                self._files.remove(next(each for each in self._files if each[0] == name[:-1]))
+        return MediaText(row["prompt"], row["media"])
+
+
+def mark_row(content: Mapping[str, Any], kinds: frozenset[str], folder: Path) -> str | MediaText | list[dict[str, Any]]:
+    """Return the prompt of a row, with media where it has fields for them; files lie below ``folder``. Raises ``DataError``."""
+    row: Mapping[str, Any] = content
+    if kinds:
+        row, _ = mark_parts(content, MediaRules(kinds=kinds, roots=(folder,)))
+    prompt = row.get("prompt", row.get("messages"))
+    return MediaText(prompt, row["media"]) if isinstance(prompt, str) and row.get("media") else prompt
+
+
+def _real(file: str) -> Path:
+    return Path(expanduser(file)).resolve()
