@@ -17,6 +17,9 @@ ALL_AT_ONCE: dict[str, Any] = {"steps": 1, "train": {"global_batch_size": 64, "m
 PIPELINE: dict[str, Any] = {"stage": "auto", "pipeline": 2, "micro": 2}
 SEQUENCE: dict[str, Any] = {"stage": 1, "sequence": 2}
 
+CLIP: dict[str, Any] = {"kind": "-pictures", "objective": "pretrain", "length": 128}
+CLIP |= {"encoders": {"clip": {"size": "tiny", "projector": "mlp"}}}
+
 ALONE: dict[str, dict[str, Any]] = {
     "plain": {"stage": 0},
     "plain, one row at a time": {"stage": 0, "micro": 1},
@@ -52,6 +55,9 @@ MORE: dict[str, dict[str, Any]] = {
     "adamw, resumed at zero1": {"stage": 1, "do": "resume", **ADAMW},
     "adamw, zero1": {"stage": 1, **ADAMW},
     "lora, resumed at zero3": {"stage": 3, "do": "resume", **LORA},
+    **{f"clip, zero{stage}": {"stage": stage, **CLIP} for stage in (1, 3)},
+    "clip, pipeline, recomputed": {**PIPELINE, **CLIP, "recompute": True},
+    "clip, sequence": {**SEQUENCE, **CLIP},
 }
 """What takes too long for every day."""
 
@@ -79,6 +85,11 @@ PROVED = {"prove": {**PROVE, "stage": 0}, "prove, pipeline": {**PROVE, **PIPELIN
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     changes = {f"change, {name}": {"stage": 0, "do": "change", **case} for name, case in CHANGE.items()}
     return launch(WORKER, 1, tmp_path_factory.mktemp("one"), ALONE | changes)
+
+
+@pytest.fixture(scope="module")
+def one_clip(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 1, tmp_path_factory.mktemp("clip"), {"clip": {"stage": 0, **CLIP}})
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +127,7 @@ def test_media_of_other_documents_change_no_bit_of_a_document(two: dict[str, Any
 
 def tolerance_of(case: str) -> float:
     """Adam divides by the root of what may be nearly nothing, and so makes more of a rounding."""
-    return 1e-6 if case.startswith(("plain", "frozen")) else 1e-4
+    return 1e-6 if case.startswith(("plain", "frozen", "clip")) else 1e-4
 
 
 @pytest.mark.parametrize("case", SHARED)
@@ -127,8 +138,10 @@ def test_two_processes_equal_one_whichever_has_media(one: dict[str, Any], two: d
 
 @pytest.mark.soak
 @pytest.mark.parametrize("case", MORE)
-def test_two_processes_equal_one_on_more_layouts(one: dict[str, Any], more: dict[str, Any], case: str) -> None:
-    require_equal(more[case], one[case.partition(",")[0]], tolerance_of(case))
+def test_two_processes_equal_one_on_more_layouts(
+    one: dict[str, Any], one_clip: dict[str, Any], more: dict[str, Any], case: str
+) -> None:
+    require_equal(more[case], (one | one_clip)[case.partition(",")[0]], tolerance_of(case))
 
 
 @pytest.mark.soak
