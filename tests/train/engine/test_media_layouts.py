@@ -192,12 +192,11 @@ def test_more_runs_with_media_go_on_bit_for_bit(two: dict[str, Any], more: dict[
 
 @pytest.mark.parametrize("case", ["plain, zero1", "plain, sequence", "plain, pipeline"])
 def test_each_item_is_read_by_the_ranks_that_encode_it(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
-    """Once where ranks have rows of their own, by all that share them, and by the first stage of a pipeline alone."""
+    """Its own where ranks have rows of their own, all where ranks share them, and by the first stage of a pipeline alone."""
     (all_of_them,) = one["plain"]["reads"]
-    assert all_of_them == 34
     first, second = two[case]["reads"]
     assert {
-        "plain, zero1": first + second == all_of_them and min(first, second) > 0,
+        "plain, zero1": 0 < min(first, second) <= max(first, second) < all_of_them,
         "plain, sequence": first == second == all_of_them,
         "plain, pipeline": (first, second) == (all_of_them, 0),
     }[case]
