@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt_core import DataError, Rejected, Sample, Template
+from mt_core import DataError, Encoded, Message, Rejected, Sample, Template
+from mt_core.rows import MEDIA_MARK, MediaItem, MediaPart, MediaSpan
 from mt_plugin_alignment.objectives.rows import encode_pair
 from mt_plugin_alignment.objectives.shapes import EQUAL
 from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
@@ -54,6 +56,32 @@ def test_a_pair_is_its_prompt_twice_and_both_answers_with_their_ends(prompt: str
         asked, said = [BOS, *prompt.encode()], [*answer.encode(), EOS]
         assert ids == [*asked, *said]
         assert trained == [False] * len(asked) + [True] * len(said)
+
+
+def test_answers_that_are_different_images_are_no_duplicates() -> None:
+    class Pictures:
+        """Two places for each image, whose ids say nothing of it."""
+
+        additions = ()
+
+        def encode(self, messages: Sequence[Message]) -> Encoded:
+            media = tuple(
+                MediaSpan(1 + 2 * number, 2, MediaItem("clip", part.path), 2)
+                for number, part in enumerate(part for turn in messages for part in turn.get("media", ()))
+            )
+            return Encoded([1] * (2 * len(media)) + [2, 2], [False] * (2 * len(media)) + [True, True], media=media)
+
+    def pair(rejected: str) -> Sample | Rejected:
+        answers = {
+            name: [{"role": "assistant", "content": MEDIA_MARK, "media": (MediaPart("image", path),)}]
+            for name, path in (("chosen", "a.png"), ("rejected", rejected))
+        }
+        return encode_pair({"id": "rows:1", "prompt": "q", **answers}, Pictures())  # type: ignore[arg-type]
+
+    assert pair("a.png") == Rejected(EQUAL, "rows:1")
+    found = pair("b.png")
+    assert isinstance(found, Sample)
+    assert [span.item.path for span in found.media] == ["a.png", "b.png"]
 
 
 def test_an_answer_in_the_prompt_is_never_trained_on() -> None:

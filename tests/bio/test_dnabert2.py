@@ -109,7 +109,7 @@ def test_a_drawn_model_needs_no_file(options: Any, ids: list[int]) -> None:
     [
         ({"vocabulary": "bpe"}, "vocabulary=bpe needs a folder with tokenizer.json"),
         ({"n_heads": 5}, "dim=24 is not a multiple of n_heads=5"),
-        ({"vocab_size": 100}, "vocab_size=100 is less than the 4106 ids of k=6"),
+        ({"vocab_size": 100}, "vocab_size=100 is less than the 4,106 ids of vocabulary kmer"),
         ({"layer": -4}, "layer=-4, and the encoder has 2 layers"),
     ],
 )

@@ -94,3 +94,10 @@ def test_a_layer_that_is_not_there_is_refused_on_paper() -> None:
     with pytest.raises(ValueError, match="layer=3, and the encoder has 2 layers"):
         HyenaDNAConfig(layer=3)
     assert [HyenaDNAConfig(layer=layer).blocks for layer in (0, 1, 2, -1, -2, -3)] == [0, 1, 2, 2, 1, 0]
+
+
+def test_a_folder_of_weights_may_have_more_layers_and_letters_than_the_size_that_nobody_named() -> None:
+    before = HyenaDNAConfig(weights="/some/folder", layer=-4, max_len=30_000)
+    assert HyenaDNAConfig(**{**before.model_dump(exclude_unset=True), "n_layers": 4, "l_max": 32_770}).blocks == 1
+    with pytest.raises(ValueError, match=r"layer=-4, and the encoder has 2 layers.*; and max_len=30,000"):
+        HyenaDNAConfig(weights="/some/folder", layer=-4, max_len=30_000, n_layers=2)

@@ -79,6 +79,19 @@ def test_each_layer_has_the_rate_of_the_next_times_a_factor() -> None:
     assert len(rates) == len(groups)
 
 
+def test_encoders_of_media_come_before_the_first_block_wherever_their_names_stand() -> None:
+    names = ["model.embed_tokens.weight", *(f"model.layers.{number}.weight" for number in range(2)), "lm_head.weight"]
+    names += ["media.eye.encoder.layers.1.weight", "media.eye.projector.weight"]
+    named = [(name, torch.zeros(2, 2)) for name in names]
+    groups = split_decay(named, GroupOptions(lr=1.0, layer_decay=0.5))
+    rates = {
+        name: group["lr"] for group in groups for name, each in named if any(each is one for one in group["params"])
+    }
+    assert rates["media.eye.encoder.layers.1.weight"] == rates["media.eye.projector.weight"] == 0.125
+    assert rates["model.embed_tokens.weight"] == 0.125
+    assert rates["lm_head.weight"] == 1.0
+
+
 @pytest.mark.parametrize("values", [{"no_decay": ("*embd*",)}, {"rates": {"*embd*": {"scale": 2.0}}}])
 def test_a_pattern_that_matches_nothing_is_an_error(values: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"optimizer\.(no_decay|rates): '\*embd\*' matches none of 8 parameters"):
@@ -112,3 +125,4 @@ def test_the_number_of_a_block_is_in_the_name() -> None:
         None,
         3,
     ]
+    assert block_number("media.eye.encoder.layers.3.q_proj.weight") is None

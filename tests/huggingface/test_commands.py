@@ -21,7 +21,16 @@ from mt_train.engine.build import stored_layers
 IN_CI = ["glm4", "gpt_oss", "mixtral"]
 OTHERS = [
     pytest.param(kind, marks=pytest.mark.soak)
-    for kind in ("deepseek_v3", "gpt_neox", "granite", "mistral", "qwen3_moe")
+    for kind in (
+        "deepseek_v3",
+        "gpt_neox",
+        "granite",
+        "mistral",
+        "nemotron_h",
+        "qwen3_moe",
+        "qwen3_next",
+        "recurrent_gemma",
+    )
 ]
 SMALL = ["--train.sequence-len", "48", "--train.micro-batch-size", "2", "--data.read-rows", "4", "--data.eval", "none"]
 STEPS = ["--train.steps", "2"]

@@ -11,13 +11,19 @@ from tests.huggingface.test_parity import distance, ids_of, logits_of, rows_of
 from torch import Tensor
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
+from mt_core.adapters import linear_layers
 from mt_core.nn import Experts, ListedExperts, expert_layouts, list_experts
+from mt_core.plugins.host import PluginHost
 from mt_core.weights import listed_experts
 from mt_plugin_huggingface.config import HuggingFaceConfig
 from mt_plugin_huggingface.model import HuggingFaceModel
+from mt_train.assemble.parts import Parts
+from mt_train.engine.build import build_quantized, fill_model
+from mt_train.engine.processes import Process
+from mt_train.plugins.resolve import resolve
 
-FORMS = ("beam", "gpt_oss", "mixtral", "minimax_m3_vl_text")
-"""A gate of its own; interleaved, transposed and with biases; other names; a clamped gate."""
+FORMS = ("beam", "gpt_oss", "mixtral", "minimax_m3_vl_text", "nemotron_h")
+"""A gate of its own; interleaved, transposed and with biases; other names; a clamped gate; none."""
 
 
 def built(kind: str, **changes: Any) -> HuggingFaceModel:
@@ -72,7 +78,19 @@ def test_a_listed_projection_begins_as_the_type_draws_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["afmoe", "gpt_oss", "hunyuan_v1_moe", "longcat_flash", "mixtral", "phimoe", "qwen2_moe"]
+    "kind",
+    [
+        "afmoe",
+        "gpt_oss",
+        "hunyuan_v1_moe",
+        "jetmoe",
+        "llama4_text",
+        "longcat_flash",
+        "mixtral",
+        "nemotron_h",
+        "phimoe",
+        "qwen2_moe",
+    ],
 )
 def test_adapters_find_every_projection_but_those_of_routers(kind: str) -> None:
     """By names alone: experts are listed under an adapter."""
@@ -80,7 +98,34 @@ def test_adapters_find_every_projection_but_those_of_routers(kind: str) -> None:
         model = HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content(kind)))
     wanted = {name for layout in expert_layouts(model).values() for name in layout.projections}
     assert wanted <= set(model.default_targets)
-    assert not {"router", "gate", "classifier", "wg"} & set(model.default_targets)
+    assert not {"router", "gate", "classifier", "wg", "shared_expert_gate"} & set(model.default_targets)
+    found = {name.rpartition(".")[2] for name, each in linear_layers(model).items() if each.out_features != 1}
+    assert found <= set(model.default_targets), "all-linear"
+
+
+def test_a_rank_whose_tokens_all_choose_experts_that_compute_nothing_has_a_gradient_of_zero() -> None:
+    """Other ranks would wait for one that has none; and ZeRO 3 may not see what is called for some experts alone."""
+    model = built("longcat_flash", n_routed_experts=2, zero_expert_num=2)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("e_score_correction_bias"):
+                parameter[:2] -= 1e3  # the choice of those that compute
+    graded(model, ids_of(2, 8))
+    found = {name: each.grad for name, each in model.named_parameters() if ".experts." in name}
+    assert len(found) == 2 * tiny_models.LAYERS
+    assert all(each is not None and not each.any() for each in found.values())
+    assert not [name for name, _ in model.named_modules() if ".experts." in name]
+
+
+@pytest.mark.parametrize("kind", ["longcat_flash", "phimoe"])
+def test_a_model_in_four_bits_still_chooses_by_its_router(kind: str) -> None:
+    raw = {"model": {"name": "huggingface", "config": tiny_models.content(kind)}, "quantizer": "nf4", "adapter": "lora"}
+    parts = Parts.of(resolve({**raw, "train": {"sequence_len": 48}}, PluginHost.discover()))
+    quantizer = parts.quantizer()
+    assert quantizer is not None
+    model = build_quantized(parts.model, quantizer, torch.device("cpu"))
+    fill_model(model, {}, seed=0, process=Process(0, 1, 0, torch.device("cpu")))
+    assert torch.isfinite(logits_of(model, rows_of(ids_of(1, 8)))).all()
 
 
 def test_the_balance_loss_is_that_of_transformers() -> None:

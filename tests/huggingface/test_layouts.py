@@ -54,8 +54,11 @@ Launch = Callable[..., dict[str, Any]]
 
 
 def content(kind: str) -> dict[str, Any]:
-    """A ``config.json``."""
-    return tiny_models.content("qwen3_moe", **SPARSE) if kind == "sparse" else tiny_models.content(kind)
+    """A ``config.json``, in which a token's place in its row does not count yet where it ever does: such rows are not divided."""
+    if kind == "sparse":
+        return tiny_models.content("qwen3_moe", **SPARSE)
+    key = known_types()[kind].counts_rows
+    return tiny_models.content(kind, **({key: 8192} if key else {}))
 
 
 def layouts_of(kind: str, layouts: Iterable[str], *, soak: bool = False) -> list[str]:

@@ -39,7 +39,8 @@ IN_CI = (
         "gpt_neox",
         "gpt_oss",
     ),
-    *("granite", "lfm2", "llama4_text", "mistral", "mixtral", "mpt", "nanochat", "opt", "phi3", "phimoe", "qwen3_moe"),
+    *("granite", "lfm2", "llama4_text", "mistral", "mixtral", "modernbert-decoder", "mpt", "nanochat", "nemotron_h"),
+    *("opt", "phi3", "phimoe", "qwen3_moe", "recurrent_gemma"),
 )
 TYPES = [pytest.param(kind, marks=() if kind in IN_CI else pytest.mark.soak) for kind in sorted(known_types())]
 """All of them with ``-m "soak or not soak"``; those in CI differ most."""

@@ -162,13 +162,12 @@ def test_a_config_of_which_transformers_makes_no_model_is_one_message(folder: Pa
         HUGGINGFACE.tensors(folder, found)
 
 
-@pytest.mark.parametrize("slot", [{"adapter": "lora"}, {"quantizer": "nf4", "adapter": "lora"}])
-def test_what_a_type_cannot_do_is_refused_on_paper(slot: dict[str, Any]) -> None:
-    raw = {"model": {"name": "huggingface", "config": tiny_models.content("jetmoe")}, "train": {"sequence_len": 48}}
-    resolve(raw, PluginHost.discover())
-    with pytest.raises(ConfigError, match=r"does not do this here: its experts are one tensor a layer") as caught:
-        resolve({**raw, **slot}, PluginHost.discover())
-    assert len(caught.value.faults) == len(slot)
+@pytest.mark.parametrize("kind", ["jetmoe", "llama4_text", "longcat_flash"])
+def test_experts_of_a_types_own_code_are_not_divided(kind: str) -> None:
+    raw: dict[str, Any] = {"model": {"name": "huggingface", "config": tiny_models.content(kind)}}
+    resolved = resolve({**raw, "train": {"sequence_len": 4}, "parallel": {"expert": 2}}, PluginHost.discover())
+    with pytest.raises(ConfigError, match="huggingface cannot do expert: its experts are of its own code"):
+        check_layout(resolved.config, world=2, offers=resolved.offers.values())
 
 
 def test_what_the_family_cannot_do_is_refused_on_paper() -> None:

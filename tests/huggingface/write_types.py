@@ -49,7 +49,8 @@ WITHOUT = {"max_seq_len": 2**20, "n_heads": 1}
 TRAINED = (
     "arcee biogpt bitnet cohere cohere2 ctrl cwm diffllama ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 gpt-sw3 gpt2 gpt_bigcode"
     " gpt_neox granite helium hunyuan_v1_dense hyperclovax internlm3 iquestcoder jais2 llama ministral ministral3 mistral"
-    " modernbert-decoder nanochat nemotron olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2 vaultgemma"
+    " modernbert-decoder nanochat nemotron olmo olmo2 olmo3 opt persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2"
+    " vaultgemma"
 )
 """Types to try: dense, attention through transformers' interface, no state beside keys and values."""
 
@@ -86,11 +87,12 @@ OWN_ATTENTION = "its attention is its own, which knows of no documents in a row"
 """Types to try, whose attention does not go through transformers' interface, and why their rows are padded and whole."""
 
 REFUSED = {
-    STATE: "qwen3_5 qwen3_5_moe rwkv xlstm",
+    "its layers hand a state on in a form of its own, which no cache here holds": "rwkv xlstm",
     OWN_ATTENTION: "bailing_hybrid cpmant deepseek_v4 doge inkling2_text inkling_text openai-gpt",
     "its attention is sparse, by an index over all pairs of tokens": "axk2 deepseek_v32 dots3_note dots3_note_text glm_moe_dsa hy_v4",
     "its blocks are no list of layers": "gemma3n_text gemma4_text hrm_text zamba zamba2 zaya",
     "nobody has tried it here": "blt cohere_compass_text dbrx qwen4_exp qwen4_exp_text",
+    "it reads images; its language model alone is its text_config, put in the place of config.json": "qwen3_5 qwen3_5_moe",
     "it reads images or sound, or is one half of another model": "aria_text llama4 emu3 fuyu git got_ocr2 gemma3 gemma3n gemma4"
     " gemma4_unified gemma4_assistant gemma4_unified_assistant mllama moshi moss_transcribe_diarize musicgen musicgen_melody "
     "phi4_multimodal mistral3 bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart prophetnet trocr whisper",
@@ -150,11 +152,8 @@ def entry(kind: str) -> dict[str, Any]:
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
     if has_other_experts(model):
-        reason = "its experts are one tensor a layer, no linear layers; --adapter full trains them"
-        found.setdefault("limits", {}).update(adapters=reason, quantizer=reason)
-    if any(hasattr(each, "identity_expert") for each in model.modules()):
-        found["limits"]["zero3"] = (
-            "its experts call a module that not every rank calls, and ranks that gather parameters would wait for each other"
+        found.setdefault("limits", {})["expert"] = (
+            "its experts are of its own code, which expert ranks, adapters and quantizers leave whole"
         )
     return found
 
@@ -305,7 +304,7 @@ def scales_in_place(model: nn.Module, blocks: str) -> bool:
 
 
 def has_other_experts(model: nn.Module) -> bool:
-    """Return whether it has experts in one tensor that have no listed form."""
+    """Return whether it has experts in one tensor that are not mt_core's, so that ranks cannot divide them."""
     if not any(key in EXPERTS for key in model.config.to_dict()):
         return False
     modules = [each for each in model.modules() if not isinstance(each, nn.Conv1d) and not are_experts(each)]

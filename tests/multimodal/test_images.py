@@ -24,7 +24,7 @@ from mt_plugin_multimodal.images import ImageProcessor
 
 from .pictures import animation, encoded, every_kind, picture
 
-SIDES = [(1, 1), (1, 3), (3, 1), (3, 3), (3, 4), (4, 3), (3, 200), (16, 16), (15, 17), (90, 20)]
+SIDES = [(1, 1), (1, 3), (3, 1), (3, 3), (3, 4), (4, 3), (3, 200), (16, 16), (15, 17), (90, 20), (7, 600)]
 
 
 def processor(config: ViTConfig) -> ImageProcessor:
@@ -53,7 +53,7 @@ CASES: dict[str, tuple[ViTConfig, str, dict[str, Any]]] = {
     "siglip": (SiglipConfig(), "siglip", {"size": SQUARE}),
     "dinov2": (Dinov2Config(), "dinov2", {"size": {"shortest_edge": 18}, "crop_size": SQUARE, **IMAGENET}),
     "llava": (ClipConfig(fit="pad"), "llava", {"size": {"shortest_edge": 16}, "crop_size": SQUARE, "do_pad": True}),
-    "smaller edge": (ClipConfig(edge=11), "clip", {"size": {"shortest_edge": 11}, "crop_size": SQUARE}),
+    "larger edge": (ClipConfig(edge=23), "clip", {"size": {"shortest_edge": 23}, "crop_size": SQUARE}),
 }
 
 
@@ -65,7 +65,7 @@ def expected(reference: Any, content: bytes) -> np.ndarray:
 def test_pixels_equal_those_of_transformers_for_every_mode_orientation_and_side(case: str) -> None:
     config, name, options = CASES[case]
     reader, reference = processor(config), theirs(name, **options)
-    files = list(every_kind()) + [(f"{side}", encoded(picture(*side), "PNG")) for side in SIDES]
+    files = list(every_kind()) + [(f"{side}", encoded(picture(*side, "RGBA"), "PNG")) for side in SIDES]
     for kind, content in files:
         found = reader.read(MediaItem("clip", content=content))["pixels"]
         assert found.dtype == np.float32
@@ -95,7 +95,11 @@ def test_what_a_folder_says_is_what_transformers_does_with_it(case: str, nested:
     [
         (
             {"size": 224, "crop_size": 224, "resample": 3},
-            {"fit": "crop", "image": 224, "edge": 224, "filter": "bicubic"},
+            {"fit": "crop", "image": 224, "filter": "bicubic"},
+        ),
+        (
+            {"size": 256, "crop_size": 224, "resample": 2},
+            {"fit": "crop", "image": 224, "edge": 256, "filter": "bilinear"},
         ),
         ({"size": 224, "do_center_crop": False}, {"fit": "stretch", "image": 224}),
         ({"do_normalize": False}, {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}),

@@ -45,7 +45,9 @@ def page() -> str:
 
 
 def _default(kind: str) -> str:
-    usual = CORE_KINDS.slots.get(kind)
+    usual, found = CORE_KINDS.slots.get(kind), kinds()[kind]
+    if found.required:
+        return f", unless the folder of `--{found.key}.weights` says it"
     return f"; where none is named, `{usual}`" if usual else ""
 
 

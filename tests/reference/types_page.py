@@ -12,7 +12,7 @@ TABLE = ROOT / "plugins/huggingface/src/mt_plugin_huggingface/types.json"
 BEGIN, END = "<!-- types: begin -->", "<!-- types: end -->"
 
 
-LAYOUTS = {"sequence": "sequence ranks", "pipeline": "pipelines"}
+LAYOUTS = {"sequence": "sequence ranks", "pipeline": "pipelines", "expert": "expert ranks"}
 REST = {
     "packing": ("packed or padded", "padded rows"),
     "adapters": ("adapters", "no adapter"),

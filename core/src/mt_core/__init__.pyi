@@ -27,6 +27,7 @@ from mt_core.config.experts import RouterOptions as RouterOptions
 from mt_core.config.rope import RopeScaling as RopeScaling
 from mt_core.data.shapes import conversation as conversation
 from mt_core.data.shapes import is_conversation as is_conversation
+from mt_core.data.shapes import media_of as media_of
 from mt_core.data.shapes import preference as preference
 from mt_core.data.shapes import rename_columns as rename_columns
 from mt_core.data.shapes import text_field as text_field

@@ -65,9 +65,14 @@ def whole_shape(parameter: Tensor) -> tuple[int, ...]:
     return shape if parts == 1 else (shape[0] * parts, *shape[1:])
 
 
+def is_of_media(name: str) -> bool:
+    """Return whether this is the name of something that encodes media, in ``TrainModel.media``."""
+    return name.startswith("media.")
+
+
 def block_number(name: str) -> int | None:
-    """The number of the block that a parameter is in, by its name; ``None`` for embedding, last norm and head."""
-    found = _BLOCK.search(name)
+    """The number of the block that a parameter is in, by its name; ``None`` for embedding, last norm and head, and in encoders."""
+    found = None if is_of_media(name) else _BLOCK.search(name)
     return int(found[1]) if found else None
 
 
@@ -138,12 +143,14 @@ def _rate(name: str, options: GroupOptions, distance: int) -> tuple[str, dict[st
 def _distances(names: Sequence[str]) -> dict[str, int]:
     """Return how many layers each parameter is away from the head; all that comes before the first block is one layer.
 
-    As in BEiT's fine-tuning (https://arxiv.org/abs/2106.08254): embedding, blocks, and what follows them.
+    As in BEiT's fine-tuning (https://arxiv.org/abs/2106.08254): embedding, blocks, and what follows them. Encoders of media come before
+    the first block, wherever their names stand.
     """
     numbers = [block_number(name) for name in names]
     blocks = [number for number in numbers if number is not None]
     last, seen, distances = max(blocks, default=-1) + 1, False, {}
     for name, number in zip(names, numbers, strict=True):
         seen = seen or number is not None
-        distances[name] = last - number if number is not None else 0 if seen or not blocks else last + 1
+        is_behind = not blocks or (seen and not is_of_media(name))
+        distances[name] = last - number if number is not None else 0 if is_behind else last + 1
     return distances

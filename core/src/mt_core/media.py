@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from pydantic import Field, field_validator
 
 from mt_core.components import Component, PartChoice, WeightsFormat
-from mt_core.config.base import MtConfig
+from mt_core.config.base import ANY, Layout, MtConfig
 from mt_core.errors import ComponentError
 from mt_core.rows import MEDIA_MARK, Encoded, Grid, MediaItem, MediaPart, MediaSpan
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MEDIA_MARK",
     "Arrays",
+    "DescribesItems",
     "EncoderComponent",
     "EncoderConfig",
     "EncodesMedia",
@@ -68,6 +69,13 @@ class Processor(Protocol):
     def dummy(self) -> tuple[Measured, Arrays]:
         """Return the smallest item, which is encoded where a batch has none: every rank calls every encoder once."""
         ...
+
+
+@runtime_checkable
+class DescribesItems(Protocol):
+    """A processor that says what an item is, in a few words for people: ``image 336×336``, by its header alone."""
+
+    def describe(self, item: MediaItem) -> str: ...
 
 
 @runtime_checkable
@@ -122,10 +130,12 @@ class EncoderComponent(Component):
     ``processor(config)`` the half that reads, both without torch. ``formats`` are those of ``weights``; names there are
     those of the module that ``build`` returns. A format that writes has ``exported`` and ``written``, too: the keys of a whole model's
     ``config.json`` beside ``text_config``, ``architectures`` among them, and the tensors of its files, those included that are not built.
-    ``files(config, token)`` are JSON files that say there how media are read, and which token stands for them.
+    ``files(config, token)`` are JSON files that say there how media are read, and which token stands for them. ``layouts`` need
+    not be said: whoever has the first layer encodes.
     """
 
     config: type[MtConfig] = EncoderConfig
+    layouts: frozenset[Layout] = ANY
     parts: Callable[[Any], Mapping[str, PartChoice]] | None = projector_of
     reads: frozenset[str]
     width: Callable[[Any], int]
@@ -154,5 +164,6 @@ class ProjectorComponent(Component):
     there are those of the module that ``build`` returns.
     """
 
+    layouts: frozenset[Layout] = ANY
     tokens: Callable[[Any, int, Grid | None], int]
     formats: tuple[WeightsFormat, ...] = ()

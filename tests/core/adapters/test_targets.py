@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from torch import nn
 
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import TinyModel
 from mt_core import LowRankConfig, TargetConfig, UsageError
 from mt_core.adapters import adapted_layers, targets_of
 from mt_core.config.faults import faults_of
-from mt_core.nn import TrainModel
+from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector, TrainModel
 from mt_plugin_standard.lora import Lora
 
 OWN = {"qkv_proj", "o_proj", "up_proj", "down_proj"}
@@ -46,6 +47,27 @@ def test_a_layer_whose_weight_is_kept_is_no_target_and_refused_where_it_is_meant
         UsageError, match=r"quantizer.targets: '\*1.o_proj' names blocks.1.o_proj.weight, which TinyModel keeps"
     ):
         targets_of(model, TargetConfig(targets=("qkv_proj", "*1.o_proj")), slot="quantizer")
+
+
+class Seeing(Encoder):
+    """An encoder with a projection that decoders have as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.ModuleDict({"o_proj": nn.Linear(4, 4)})])
+
+
+def test_projections_of_encoders_are_named_by_patterns_that_begin_as_they_do_alone(model: TrainModel) -> None:
+    """For quantizers as well; an encoder's blocks share no number with the model's."""
+    model.media = MediaInputs({"eye": ProjectedEncoder(Seeing(), Projector())})
+    own = "media.eye.encoder.layers.0.o_proj"
+    for targets in (None, "all-linear", ("o_proj",), ("*.o_proj",), ("*",)):
+        assert own not in targets_of(model, TargetConfig(targets=targets))
+    assert list(targets_of(model, TargetConfig(targets=("media.*",)), slot="quantizer")) == [own]
+    both = targets_of(model, TargetConfig(targets=("o_proj", "media.*.o_proj")))
+    assert list(both) == ["blocks.0.o_proj", "blocks.1.o_proj", own]
+    with pytest.raises(UsageError, match=r"adapter.targets: 'layers.0.o_proj' names none of the 8 linear layers"):
+        targets_of(model, TargetConfig(targets=("layers.0.o_proj",)))
 
 
 def test_names_and_patterns_choose_and_exclude(model: TrainModel) -> None:

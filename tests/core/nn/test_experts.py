@@ -100,7 +100,26 @@ def deepseek_v3() -> tuple[nn.Module, nn.Module, RouterOptions, ExpertLayout, An
     return block, block.gate, options, ExpertLayout(n_experts=8, width=D, hidden=F), swiglu
 
 
-BLOCKS = [qwen3_moe, mixtral, gpt_oss, deepseek_v3]
+def nemotron_h() -> tuple[nn.Module, nn.Module, RouterOptions, ExpertLayout, Any]:
+    """Experts without a gate."""
+    from transformers import NemotronHConfig
+    from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMoE
+
+    config = NemotronHConfig(
+        hidden_size=D,
+        moe_intermediate_size=F,
+        moe_shared_expert_intermediate_size=F,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        routed_scaling_factor=2.5,
+    )
+    block = wide(NemotronHMoE(config))
+    options = RouterOptions(n_experts=4, top_k=2, gate="sigmoid", normalise=True, scale=2.5, choice_bias=True)
+    layout = ExpertLayout(n_experts=4, width=D, hidden=F, projections=("up_proj", "down_proj"))
+    return block, block.gate, options, layout, block.experts.act_fn
+
+
+BLOCKS = [qwen3_moe, mixtral, gpt_oss, deepseek_v3, nemotron_h]
 
 
 @pytest.mark.parametrize("made", BLOCKS)

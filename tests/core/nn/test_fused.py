@@ -9,11 +9,11 @@ from torch.nn import functional as F
 from mt_core.nn import RMSNorm, geglu, swiglu
 
 
-@pytest.mark.parametrize("centred", [False, True])
-def test_rms_norm_equals_torchs_in_float64(centred: bool) -> None:
+@pytest.mark.parametrize(("centred", "rounds_last"), [(False, False), (True, False), (False, True)])
+def test_rms_norm_equals_torchs_in_float64(centred: bool, rounds_last: bool) -> None:
     """float32 rounding is 6e-8; sums over 48 numbers make it some 1e-6."""
     torch.manual_seed(0)
-    norm, x = RMSNorm(48, eps=1e-5, centred=centred), torch.randn(2, 7, 48, requires_grad=True)
+    norm, x = RMSNorm(48, eps=1e-5, centred=centred, rounds_last=rounds_last), torch.randn(2, 7, 48, requires_grad=True)
     grad = torch.randn(2, 7, 48)
     assert torch.equal(norm.weight, torch.zeros(48) if centred else torch.ones(48))
     with torch.no_grad():
@@ -39,6 +39,14 @@ def test_a_centred_norm_rounds_to_bf16_after_scaling() -> None:
     with torch.no_grad():
         norm.weight.normal_()
     expected = F.rms_norm(x.float(), (32,), 1 + norm.weight.float(), 1e-6).bfloat16()
+    assert torch.equal(norm(x), expected)
+
+
+def test_a_norm_that_rounds_last_rounds_to_bf16_after_scaling() -> None:
+    norm, x = RMSNorm(32, eps=1e-6, rounds_last=True).bfloat16(), torch.randn(3, 5, 32).bfloat16()
+    with torch.no_grad():
+        norm.weight.uniform_(0.5, 1.5)
+    expected = F.rms_norm(x.float(), (32,), norm.weight.float(), 1e-6).bfloat16()
     assert torch.equal(norm(x), expected)
 
 

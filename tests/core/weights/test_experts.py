@@ -11,13 +11,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mt_core import ExpertLayout
-from mt_core.nn import Choice, Experts
+from mt_core.nn import Choice, Experts, swiglu
 from mt_core.weights import fused_experts, listed_experts, load_rows, open_safetensors
 
 PLACE = "model.layers.0.mlp.experts"
 PLAIN = ExpertLayout(n_experts=3, width=6, hidden=4)
 GPT_OSS = ExpertLayout(n_experts=3, width=6, hidden=4, interleaved=True, transposed=True, bias=True)
-LAYOUTS = [PLAIN, GPT_OSS, ExpertLayout(n_experts=3, width=6, hidden=4, projections=("w1", "w3", "w2"))]
+UNGATED = ExpertLayout(n_experts=3, width=6, hidden=4, bias=True, projections=("up_proj", "down_proj"))
+LAYOUTS = [PLAIN, GPT_OSS, ExpertLayout(n_experts=3, width=6, hidden=4, projections=("w1", "w3", "w2")), UNGATED]
 
 
 def fused_weights(layout: ExpertLayout) -> dict[str, Tensor]:
@@ -34,7 +35,7 @@ def loaders_of(tensors: dict[str, Tensor]) -> dict[str, Callable[[], Tensor]]:
 def test_both_forms_compute_the_same_from_the_same_weights(layout: ExpertLayout) -> None:
     """Which numbers are whose, the fused form and transformers agree on (tests/core/nn/test_experts.py)."""
     weights = fused_weights(layout)
-    fused = Experts(layout)
+    fused = Experts(layout, torch.relu if layout is UNGATED else swiglu)
     listed = fused.make_listed()
     fused.load_state_dict({name.removeprefix(f"{PLACE}."): each for name, each in weights.items()})
     found = listed_experts(loaders_of(weights), {PLACE: layout})
@@ -48,7 +49,7 @@ def test_both_forms_compute_the_same_from_the_same_weights(layout: ExpertLayout)
 def test_weights_that_are_listed_and_fused_again_are_the_same_bits(layout: ExpertLayout) -> None:
     weights = fused_weights(layout)
     listed = listed_experts(loaders_of(weights), {PLACE: layout})
-    assert f"{PLACE}.2.{layout.projections[2]}.weight" in listed
+    assert f"{PLACE}.2.{layout.projections[-1]}.weight" in listed
     assert not set(listed) & set(weights)
     again = fused_experts(listed, {PLACE: layout})
     assert set(again) == set(weights)

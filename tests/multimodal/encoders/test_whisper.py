@@ -165,6 +165,9 @@ def test_folders_that_are_another_model_are_refused(folder: Path, tmp_path: Path
         form.values(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
     assert not form.matches(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match="pickles are not read"):
+        form.values(tmp_path)
 
 
 def test_trained_positions_and_missing_tensors_are_refused(folder: Path, tmp_path: Path) -> None:

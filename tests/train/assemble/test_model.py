@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import TinyModel
 from mt_core import Adapter, LowRankConfig, UsageError
-from mt_core.nn import TrainModel
+from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector, TrainModel
+from mt_plugin_adapters.variants.bitfit.config import BitFitConfig
+from mt_plugin_adapters.variants.bitfit.layer import BitFit
 from mt_plugin_adapters.variants.freeze.adapter import Freeze
 from mt_plugin_adapters.variants.freeze.config import FreezeConfig
 from mt_plugin_standard.adapter import Full
@@ -52,6 +55,56 @@ def test_a_pattern_of_what_is_kept_alone_is_refused_by_name(model: TrainModel) -
         names(model, Full(), enable=("blocks.0.up_proj.b*",))
     with pytest.raises(UsageError, match="adapter.also" + message):
         names(model, Freeze(FreezeConfig(blocks=1, also=("blocks.0.up_proj.b*",))))
+
+
+class Seeing(Encoder):
+    """An encoder of one projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(4, 4)
+
+
+class Wider(Projector):
+    """A projector of one matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 8)
+
+
+PROJECTOR = {"media.eye.projector.linear.weight", "media.eye.projector.linear.bias"}
+ENCODER = {"media.eye.encoder.q_proj.weight", "media.eye.encoder.q_proj.bias"}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "options", "expected"),
+    [
+        (Full(), {}, PROJECTOR | ENCODER),
+        (Full(), {"disable": ("media.*.encoder.*",)}, PROJECTOR),
+        (Lora(LowRankConfig(rank=2)), {}, PROJECTOR),
+        (Lora(LowRankConfig(rank=2)), {"enable": ("media.*",)}, PROJECTOR | ENCODER),
+        (Lora(LowRankConfig(rank=2)), {"enable": ("media.*.projector.*bias",)}, PROJECTOR),
+        (Lora(LowRankConfig(rank=2)), {"disable": ("media.*",)}, set()),
+        (Freeze(FreezeConfig(blocks=1)), {}, PROJECTOR),
+        (BitFit(BitFitConfig()), {}, PROJECTOR),
+    ],
+)
+def test_projectors_are_trained_under_every_adapter_and_encoders_where_they_are_meant(
+    model: TrainModel, adapter: Adapter, options: dict[str, tuple[str, ...]], expected: set[str]
+) -> None:
+    model.media = MediaInputs({"eye": ProjectedEncoder(Seeing(), Wider())})
+    adapter.inject(model)
+    assert {name for name in names(model, adapter, **options) if name.startswith("media.")} == expected
+
+
+def test_a_projector_that_an_adapter_stands_in_is_trained_by_it_alone(model: TrainModel) -> None:
+    model.media = MediaInputs({"eye": ProjectedEncoder(Seeing(), Wider())})
+    adapter = Lora(LowRankConfig(rank=2, targets=("media.*.projector.*",)))
+    adapter.inject(model)
+    found = names(model, adapter)
+    assert found
+    assert all("lora" in name and name.startswith("media.eye.projector.") for name in found)
 
 
 def test_an_adapter_of_nothing_else_is_told(model: TrainModel) -> None:

@@ -118,6 +118,7 @@ class Bench:
                 "seed": seed,
                 "dtype": case.get("dtype", "fp32"),
                 "activation_checkpointing": case.get("recompute", False),
+                **case.get("train", {}),
             },
             "parallel": {
                 "zero_stage": case["stage"],

@@ -8,17 +8,24 @@ from torch import nn
 
 from mt_core.adapters.config import TargetConfig, names
 from mt_core.errors import UsageError, did_you_mean
+from mt_core.groups import is_of_media
 from mt_core.nn import Experts, StoredLinear, TrainModel
 
 
 def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
-    """Return every linear layer by name but the head: ``nn.Linear`` and ``StoredLinear``."""
-    head = {id(module) for module in model.head.modules()}
-    return {name: module for name, module in model.named_modules() if _is_linear(module) and id(module) not in head}
+    """Return every linear layer by name but the head and routers: ``nn.Linear`` and ``StoredLinear``."""
+    beside = {id(module) for module in model.head.modules()}
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if _is_linear(module) and id(module) not in beside and name not in model.routers
+    }
 
 
 def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter") -> dict[str, nn.Module]:
     """Return the linear layers that the config of this slot names, in the order of the model, without those whose weight it has ``kept``.
+
+    Encoders of media have projections of the same names: only a pattern that begins with ``media.`` names theirs.
 
     Raises ``UsageError`` for a pattern that names none of them, or kept ones only, and where none is left.
     """
@@ -31,15 +38,15 @@ def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter"
         )
     patterns = ("*",) if wanted == "all-linear" else tuple(wanted)
     _refuse_fused(f"{slot}.targets", patterns, model)
-    _require(f"{slot}.targets", patterns, layers)
+    _require(f"{slot}.targets", patterns, _reachable(layers, patterns))
     _require(f"{slot}.exclude", config.exclude, layers)
     kept = set(model.kept_names())
     for pattern in patterns:
-        model.refuse_kept(f"{slot}.targets", pattern, [f"{each}.weight" for each in layers if names(each, pattern)])
+        model.refuse_kept(f"{slot}.targets", pattern, [f"{each}.weight" for each in layers if _takes(pattern, each)])
     found = {
         name: layer
         for name, layer in layers.items()
-        if any(names(name, each) for each in patterns)
+        if any(_takes(each, name) for each in patterns)
         and not any(names(name, each) for each in config.exclude)
         and f"{name}.weight" not in kept
     }
@@ -48,6 +55,16 @@ def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter"
             f"{slot}.exclude={list(config.exclude)} leaves none of the {len(layers)} projections; exclude fewer"
         )
     return found
+
+
+def _takes(pattern: str, name: str) -> bool:
+    return names(name, pattern) and (pattern.startswith("media.") or not is_of_media(name))
+
+
+def _reachable(layers: dict[str, nn.Module], patterns: Sequence[str]) -> dict[str, nn.Module]:
+    """The layers that patterns may name: those of encoders where one of them begins as their names do."""
+    all_of_them = any(pattern.startswith("media.") for pattern in patterns)
+    return {name: layer for name, layer in layers.items() if all_of_them or not is_of_media(name)}
 
 
 def _refuse_fused(key: str, patterns: Sequence[str], model: TrainModel) -> None:

@@ -124,7 +124,7 @@ def text_field(row: Row, name: str) -> str:
 
 def media_of(row: Row, *names: str) -> dict[str, tuple[MediaPart, ...]]:
     """The parts that stand in these texts of a row, as ``media`` of a message; none is an empty mapping."""
-    if not (parts := parts_of(row)):
+    if "media" not in row or not (parts := parts_of(row)):
         return {}
     found: list[MediaPart] = []
     done = 0
@@ -247,9 +247,9 @@ def _choice(row: Row) -> list[Message]:
 def _turns_of(row: Row, prompt: str, response: str) -> list[Message]:
     """A prompt and its response, after other turns where the row has any."""
     earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
-    asked = (("user", prompt, ("prompt", "choices")), ("assistant", response, ("response",)))
-    raw = ({"role": role, "content": text, "raw": True, **media_of(row, *names)} for role, text, names in asked)
-    return [*_system(row), *earlier, *raw]
+    asked = {"role": "user", "content": prompt, "raw": True, **media_of(row, "prompt", "choices")}
+    answer = {"role": "assistant", "content": response, "raw": True, **media_of(row, "response")}
+    return [*_system(row), *earlier, asked, answer]
 
 
 def _list_turns(row: Row, name: str) -> list[Message]:

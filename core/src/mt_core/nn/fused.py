@@ -17,21 +17,23 @@ class RMSNorm(nn.Module):
     """Root-mean-square norm (https://arxiv.org/abs/1910.07467), computed in fp32, scaled in the dtype of the input.
 
     ``centred``: the weight is what the scale has beyond 1, begins at 0, and scales in fp32
-    (https://github.com/huggingface/transformers/pull/29402).
+    (https://github.com/huggingface/transformers/pull/29402). ``rounds_last``: a weight that begins at 1 scales in fp32 too, as
+    those of OLMo 2 and gpt-oss do.
 
     It keeps its input and one number a token for the backward. Its gradient reaches the input in one piece, so that
     ZeRO 3, whose hooks change the order in which autograd adds up pieces, gives the same bits as the other stages.
     """
 
-    def __init__(self, width: int, *, eps: float = 1e-6, centred: bool = False) -> None:
+    def __init__(self, width: int, *, eps: float = 1e-6, centred: bool = False, rounds_last: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(width) if centred else torch.ones(width))
         self.eps = eps
-        self.centred = centred
+        self.centred, self.rounds_last = centred, rounds_last
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
-        return _RMSNorm.apply(x_BTD, self.weight, self.eps, self.centred)  # type: ignore[no-untyped-call, no-any-return]
+        form = self.centred, self.rounds_last
+        return _RMSNorm.apply(x_BTD, self.weight, self.eps, *form)  # type: ignore[no-untyped-call, no-any-return]
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"
@@ -39,17 +41,19 @@ class RMSNorm(nn.Module):
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor, eps: float, centred: bool) -> Tensor:
+    def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor, eps: float, centred: bool, rounds_last: bool) -> Tensor:
         x32_BTD = x_BTD.float()
         scale_BT1 = x32_BTD.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         ctx.save_for_backward(x_BTD, weight_D, scale_BT1)
         ctx.centred = centred
         if centred:
             return (x32_BTD * scale_BT1).mul_(1 + weight_D.float()).to(x_BTD.dtype)
+        if rounds_last:
+            return (x32_BTD * scale_BT1).mul_(weight_D).to(x_BTD.dtype)
         return (x32_BTD * scale_BT1).to(x_BTD.dtype) * weight_D
 
     @staticmethod
-    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         x_BTD, weight_D, scale_BT1 = ctx.saved_tensors
         normed_BTD = x_BTD.float() * scale_BT1
         grad32_BTD = grad_BTD.float()
@@ -59,7 +63,7 @@ class _RMSNorm(torch.autograd.Function):
         scaled_BTD = grad32_BTD * (weight_D.float() + 1 if ctx.centred else weight_D.float())
         mean_BT1 = (scaled_BTD * normed_BTD).mean(-1, keepdim=True)
         grad_x_BTD = scaled_BTD.sub_(normed_BTD.mul_(mean_BT1)).mul_(scale_BT1)
-        return grad_x_BTD.to(x_BTD.dtype), grad_weight_D, None, None
+        return grad_x_BTD.to(x_BTD.dtype), grad_weight_D, None, None, None
 
 
 def swiglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:

@@ -42,6 +42,11 @@ class MediaBatch:
         places_M = rows_M * size + columns_M - part * size
         return replace(self, places_M=places_M[here_M], rows_M=self.rows_M[here_M])
 
+    def keep(self, places_BT: Tensor) -> MediaBatch:
+        """Leave out what would stand elsewhere than at these places of (B, T). The items stay all."""
+        here_M = places_BT.flatten()[self.places_M]
+        return replace(self, places_M=self.places_M[here_M], rows_M=self.rows_M[here_M])
+
     def to(self, move: Callable[[Tensor], Tensor]) -> MediaBatch:
         """Return this batch with every tensor moved."""
         inputs = None if self.inputs is None else {name: move(each) for name, each in self.inputs.items()}

@@ -52,6 +52,8 @@ class TrainModel(nn.Module):
 
     config: ModelConfig
     default_targets: tuple[str, ...] = ()
+    routers: tuple[str, ...] = ()
+    """Names of linear layers that choose experts: neither adapters nor quantizers take them, whatever their targets."""
     ragged_batches: bool = True
     """Whether generation may pad short prompts on the left (``KVCache.padding_B``). False where a row would then not be
     what it is alone: a state that runs through the padding, or positions that depend on the longest row."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -32,9 +33,27 @@ class Vocabulary(Protocol):
         ...
 
 
-class SequenceConfig(EncoderConfig):
-    """Options of every encoder of sequences."""
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Width of the hidden states, and blocks."""
 
+    dim: int
+    n_layers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionShape(Shape):
+    """The same with heads, and the width between the two matrices of the MLP."""
+
+    n_heads: int
+    ffn_dim: int
+
+
+class SequenceConfig(EncoderConfig):
+    """Options of every encoder of sequences. Its numbers are those of a named size, or those that are given in their place."""
+
+    dim: int | None = Field(None, ge=1, le=65_536, description="width of the hidden states and of a feature")
+    n_layers: int | None = Field(None, ge=1, le=1000, description="blocks")
     max_len: int | None = Field(
         None, ge=1, le=2**31, description="longest sequence (letters); as many as the encoder takes without"
     )
@@ -46,17 +65,42 @@ class SequenceConfig(EncoderConfig):
     )
 
     @property
+    def shape(self) -> Shape:
+        """The numbers that hold."""
+        raise NotImplementedError
+
+    @property
     def most_letters(self) -> int | None:
         """Letters of the longest sequence that the encoder takes."""
         return None
 
-    @model_validator(mode="after")
-    def _length_fits(self) -> Self:
-        if self.max_len is not None and self.most_letters is not None and self.max_len > self.most_letters:
-            raise ValueError(
-                f"max_len={self.max_len:,} letters are more than the encoder takes, {self.most_letters:,} beside those that"
-                " frame them; lower max_len, or choose a larger size"
+    @property
+    def blocks(self) -> int:
+        """Blocks that are built for the output of ``layer``: 0 is that of the embedding, -1 and nothing the last block's."""
+        layer, n_layers = self.layer, self.shape.n_layers
+        return n_layers if layer is None else layer if layer >= 0 else n_layers + 1 + layer
+
+    def build_vocabulary(self) -> Vocabulary:
+        """Return what makes ids of letters."""
+        raise NotImplementedError
+
+    def faults(self) -> Iterator[str]:
+        """Yield what does not fit together."""
+        n_layers, most = self.shape.n_layers, self.most_letters
+        if not 0 <= self.blocks <= n_layers:
+            yield f"layer={self.layer}, and the encoder has {n_layers} layers; give one from {-n_layers - 1} to {n_layers}"
+        if self.max_len is not None and most is not None and self.max_len > most:
+            yield (
+                f"max_len={self.max_len:,} letters are more than the encoder takes, {most:,} beside those that frame them;"
+                " lower max_len, or choose a larger size"
             )
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.weights is not None and self.n_layers is None:
+            return self  # the folder has the numbers, and the config is made again with them
+        if found := list(self.faults()):
+            raise ValueError("; and ".join(found))
         return self
 
 
@@ -129,23 +173,10 @@ def digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=8).digest()
 
 
-Shape = TypeVar("Shape")
+S = TypeVar("S", bound=Shape)
 
 
-def shape_of(size: Shape, config: Any) -> Shape:
+def shape_of(size: S, config: SequenceConfig) -> S:
     """Return the numbers of a named size, those that the config gives in their place. Both have the same names."""
-    given = {each.name: getattr(config, each.name) for each in fields(size)}  # type: ignore[arg-type]
-    return replace(size, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
-
-
-def built_blocks(layer: int | None, n_layers: int) -> int:
-    """Return how many blocks are built for the output of ``layer``: 0 is that of the embedding, -1 and nothing the last's.
-
-    Raises ``ValueError`` where there is no such layer.
-    """
-    blocks = n_layers if layer is None else layer if layer >= 0 else n_layers + 1 + layer
-    if not 0 <= blocks <= n_layers:
-        raise ValueError(
-            f"layer={layer}, and the encoder has {n_layers} layers; give one from {-n_layers - 1} to {n_layers}"
-        )
-    return blocks
+    given = {each.name: getattr(config, each.name) for each in fields(size)}
+    return replace(size, **{name: value for name, value in given.items() if value is not None})

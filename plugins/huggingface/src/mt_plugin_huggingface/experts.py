@@ -52,6 +52,9 @@ def use_experts(model: PreTrainedModel) -> None:
             if has_gate not in found:
                 found[has_gate] = projections_of(model, has_gate=bool(has_gate))
             _become_experts(module, found[has_gate])
+        elif module._parameters and any(isinstance(each, nn.Identity) for each in module.children()):
+            _hide_parts(module)
+            mix_in(module, _WithoutComputation)
         elif any("jitter" in name for name in vars(module)):
             mix_in(module, _WithoutNoise)
 
@@ -168,6 +171,42 @@ def module_to_draw(experts: nn.Module, name: str, tensor: Tensor) -> nn.Module:
     return out
 
 
+def _hide_parts(module: nn.Module) -> None:
+    """Let modules without parameters be attributes alone. Each expert that has tokens calls them; ZeRO 3 follows the order of calls, and
+    ranks whose experts have none would gather parameters in another order."""
+    for name, part in list(module.named_children()):
+        if not [*part.parameters(), *part.buffers()]:
+            del module._modules[name]
+            module.__dict__[name] = part
+
+
+class _WithoutComputation:
+    """Experts of which some give their input back: where all of a rank's tokens choose those, the others have a gradient of zero, and
+    not none, for which other ranks would wait."""
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        out = super().forward(*args, **named)  # type: ignore[misc]
+        own: Any = self
+        if torch.is_grad_enabled():
+            for parameter in own._parameters.values():
+                if parameter is not None and parameter.requires_grad:
+                    out = _WithZeroGradient.apply(out, parameter)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _WithZeroGradient(torch.autograd.Function):
+    """Returns its first input; the second has a gradient of zero from it."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, parameter: Tensor) -> Tensor:
+        ctx.shape, ctx.dtype = parameter.shape, parameter.dtype
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, grad.new_zeros((), dtype=ctx.dtype).expand(ctx.shape)
+
+
 class _WithoutNoise:
     """Runs a module that adds noise in training as in evaluation."""
 
@@ -185,6 +224,16 @@ def routers_of(model: nn.Module) -> dict[str, nn.Module]:
     if not isinstance(recorders, OutputRecorder) or recorders.index != 0:
         return {}
     return {name: each for name, each in model.named_modules() if isinstance(each, recorders.target_class)}
+
+
+def linear_routers(model: nn.Module) -> tuple[str, ...]:
+    """Names of linear layers that are routers or belong to one."""
+    beside = {id(part) for router in routers_of(model).values() for part in router.modules()}
+    return tuple(
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | StoredLinear) and (id(module) in beside or "router" in name.split("."))
+    )
 
 
 def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str, ...]:

@@ -50,11 +50,15 @@ def _use_operation(module: nn.Module, operation: type[nn.Module]) -> None:
 class _Norm(RMSNorm):
     """``mt_core.nn.RMSNorm`` with the parameters of another module."""
 
-    centred = False
+    centred = rounds_last = False
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         return RMSNorm.forward(self, x_BTD)
+
+
+class _NormInFp32(_Norm):
+    rounds_last = True
 
 
 class _CentredNorm(_Norm):
@@ -85,7 +89,7 @@ def _find_operation(module: nn.Module) -> type[nn.Module] | None:
     weight = module._parameters.get("weight")
     twin = copy.copy(module)
     if weight is not None and weight.dim() == 1 and len(module._parameters) == 1 and {*_EPS} & {*module.__dict__}:
-        tried: tuple[type[nn.Module], ...] = (_Norm, _CentredNorm)
+        tried: tuple[type[nn.Module], ...] = (_Norm, _NormInFp32, _CentredNorm)
         twin.__dict__["_parameters"] = {}
         twin.__dict__["weight"] = _values(width)
     elif set(module._modules) == _GATED and not module._parameters:

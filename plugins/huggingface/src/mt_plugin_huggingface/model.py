@@ -25,6 +25,7 @@ from .experts import (
     TheirExperts,
     TheirListedExperts,
     idle_weights,
+    linear_routers,
     module_to_draw,
     projections_in,
     routers_of,
@@ -62,8 +63,7 @@ class HuggingFaceModel(TrainModel):
             mix_in(block, _Block, outside=outside, number=number)
         if kind.positions is not None:
             mix_in(self.get_submodule(kind.positions), _Positions, outside=outside)
-        if kind.before_head is not None:
-            mix_in(self.get_submodule(kind.norm), _NormAsBlock)
+        mix_in(self.get_submodule(kind.norm), _Norm, outside=outside)
         if not kind.plain_head:
             mix_in(self.get_submodule(kind.head), _Head, outside=outside)
         use_transposed_linear(self.get_submodule(kind.blocks))
@@ -72,6 +72,7 @@ class HuggingFaceModel(TrainModel):
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
         self.default_targets = projections_in(self.get_submodule(kind.blocks), routers_of(model).values())
+        self.routers = linear_routers(model)
 
     def layers(self) -> Sequence[Layer]:
         """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions.
@@ -126,6 +127,10 @@ class Outside:
         if self._rules is None:
             self._rules = mask_rules(self.config)
         return self._rules[number]
+
+    def head_dtype(self) -> torch.dtype:
+        """Return the dtype of the head's weights, wherever these are."""
+        return next(self.model.get_submodule(self.config.kind.head).parameters()).dtype
 
     def forget_buffers(self) -> None:
         """Let the true values be put back before the next forward."""
@@ -191,12 +196,12 @@ class _Positions:
         return hidden
 
 
-class _NormAsBlock:
-    """A norm that is called as a block is, and, before the blocks, as the model calls it."""
+class _Norm:
+    """The norm behind the blocks, in the dtype of the head: some types add blocks up in fp32. It may be called as a block is."""
 
     def forward(self, hidden_BTD: Tensor, context: BlockContext | None = None) -> Tensor:
         hidden: Tensor = super().forward(hidden_BTD)  # type: ignore[misc]
-        return hidden
+        return hidden.to(self.__dict__["_outside"].head_dtype())
 
 
 class _Head:

@@ -91,17 +91,21 @@ _FIXED: Mapping[str, Sequence[Any]] = {
 """Keys that change the pixels → the values that are supported."""
 
 
-def read_processor(folder: Path, *, crops: bool) -> dict[str, Any]:
+def read_processor(folder: Path, *, crops: bool, margin: tuple[int, int] = (1, 1)) -> dict[str, Any]:
     """Return our values of the image processor in a folder, ``image`` (side, pixels) among them; empty where it has none.
 
-    ``crops``: whether the middle is taken where the file does not say. Raises ``WeightsError`` for a processor that does something else.
+    ``crops``: whether the middle is taken where the file does not say. An edge that follows from the side by ``margin`` is left out, so
+    that it follows from another side, too. Raises ``WeightsError`` for a processor that does something else.
     """
     found = _processor_of(folder)
     if found is None:
         return {}
     file, said = found
     try:
-        return _values(said, file, crops=crops)
+        values = _values(said, file, crops=crops)
+        if "edge" in values and values["edge"] == values["image"] * margin[0] // margin[1]:
+            del values["edge"]
+        return values
     except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
         raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
 

@@ -35,6 +35,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 RATIO = 200
 """Longest side over the shortest one; an image beyond it is hardly a picture, and far larger once its short side is resized."""
 DIGEST_BYTES = 8
+BAND = 256
+"""Rows of a transparent image that are laid on the background at once."""
 FILTERS: Mapping[str, Image.Resampling] = {each.name.lower(): each for each in Image.Resampling}
 
 # What PIL warns of is either an error here, or a fault of EXIF data that says nothing about pixels: thousands of rows may have it.
@@ -108,7 +110,7 @@ class ImageProcessor:
         """Return the values (3, S, S) of an upright RGB image."""
         square_HWC = self._square(image)
         levels_C = self._levels()
-        return np.stack([levels_C[channel][square_HWC[:, :, channel]] for channel in range(3)])
+        return np.stack([levels_C[channel].take(square_HWC[:, :, channel]) for channel in range(3)])
 
     # ------------------------------------------------------------------------------------------------------- content
 
@@ -143,7 +145,11 @@ class ImageProcessor:
         try:
             with Image.open(BytesIO(content), formats=FORMATS) as image:
                 self._check(image, place)
-                return self._rgb(ImageOps.exif_transpose(image)) if whole else image
+                if not whole:
+                    return image
+                image.load()
+                ImageOps.exif_transpose(image, in_place=True)  # without a copy where nothing is to be turned
+                return self._rgb(image)
         except UnidentifiedImageError as error:
             raise DataError(
                 f"{place} is no image that can be read; allowed are {', '.join(FORMATS)}: convert it to one of these"
@@ -179,10 +185,16 @@ class ImageProcessor:
     def _rgb(self, image: Image.Image) -> Image.Image:
         """RGB, on the background where there is a transparent colour or an alpha channel."""
         if "A" not in image.getbands() and image.info.get("transparency") is None:
-            return image.convert("RGB")
-        front = image.convert("RGBA")
-        back = Image.new("RGBA", front.size, (*colour(self.background), 255))
-        return Image.alpha_composite(back, front).convert("RGB")
+            return image if image.mode == "RGB" else image.convert("RGB")
+        out = Image.new("RGB", image.size)
+        for top in range(
+            0, image.height, BAND
+        ):  # four bytes a pixel, three times over, would be the most memory of all
+            box = (0, top, image.width, min(image.height, top + BAND))
+            front = image.crop(box).convert("RGBA")
+            back = Image.new("RGBA", front.size, (*colour(self.background), 255))
+            out.paste(Image.alpha_composite(back, front).convert("RGB"), box)
+        return out
 
     # -------------------------------------------------------------------------------------------------------- pixels
 

@@ -19,6 +19,7 @@ from mt_core.rows import MEDIA_MARK as M
 from mt_core.rows import MediaPart
 from mt_train.data.media.marks import _ALTERNATIVES, mark_parts
 from mt_train.data.media.rules import COUNT, MARK, SHAPE, UNREAD, MediaError, MediaRules
+from mt_train.data.texts import texts_in
 
 PIXELS = b"\x89PNG not read here"
 URI = "data:image/png;base64," + b64encode(PIXELS).decode()
@@ -167,6 +168,16 @@ SPELLED: dict[str, tuple[dict[str, Any], list[tuple[str, str, list[str]]]]] = {
         {"prompt": "<image>?", "choices": ["<image>", "no"], "answer": 1, "images": ["a.png", "b.png"]},
         [("user", f"{M}?\nA. {M}\nB. no\nAnswer:", ["a.png", "b.png"]), ("assistant", " B", [])],
     ),
+    "choices that the prompt has already": (
+        {
+            "prompt": "<image>? A. <image>",
+            "choices": ["<image>", "no"],
+            "answer": 0,
+            "response": "r",
+            "images": ["a.png", "b.png"],
+        },
+        [("user", f"{M}? A. {M}", ["a.png", "b.png"]), ANSWERED],
+    ),
     "answers with scores": (
         {
             "prompt": "<image>",
@@ -271,6 +282,14 @@ def test_sides_that_show_different_images_part_at_these(rules: MediaRules) -> No
     assert (prompt, len(chosen), len(rejected)) == ([], 2, 2)
 
 
+def test_a_prompt_that_shows_another_image_is_not_repeated(rules: MediaRules) -> None:
+    sides = {
+        side: [user({"type": "image", "path": "b.png"}), {**ANSWER, "content": side}] for side in ("chosen", "rejected")
+    }
+    prompt, *_ = preference(mark_parts(row(prompt=[user({"type": "image", "path": "a.png"})], **sides), rules)[0])
+    assert [names(turn["media"]) for turn in prompt] == [["a.png"], ["b.png"]]
+
+
 def test_pairs_of_openai_have_their_parts(rules: MediaRules) -> None:
     fields = {
         "input": {"messages": [user({"type": "image_url", "image_url": {"url": "a.png"}})]},
@@ -368,12 +387,6 @@ def test_what_a_file_says_under_the_name_media_is_no_part(rules: MediaRules) -> 
         assert media_of(row(prompt=M, media=media), "prompt") == {}
 
 
-def test_texts_stay_texts_where_the_run_says_so(folder: Path) -> None:
-    rules = MediaRules(kinds=KINDS, roots=(folder,), spelled=False)
-    fields = row(messages=[user({"type": "text", "text": "<image>"}, {"type": "image"}), ANSWER], image="a.png")
-    assert told(conversation(mark_parts(fields, rules)[0])) == [("user", f"<image>{M}", ["a.png"]), ANSWERED]
-
-
 def test_a_kind_that_a_plugin_brings_is_read_like_those_that_are_known(folder: Path) -> None:
     rules = MediaRules(kinds=frozenset({"smiles"}), roots=(folder,))
     marked, _ = mark_parts(row(prompt="<smiles>", response="r", smiles="CCO"), rules)
@@ -441,3 +454,81 @@ def test_counts_agree_and_nothing_is_lost_whatever_texts_spell(rules: MediaRules
     taken = [Path(part.path).name for part in media if part.path and not part.path.endswith("c.png")]
     expected = [NAMES[number % 3] for number in range(places * offered) if number % 3 < 2]
     assert taken == expected
+
+
+KEYS = (
+    "type",
+    "text",
+    "image",
+    "path",
+    "url",
+    "bytes",
+    "data",
+    "role",
+    "content",
+    "from",
+    "value",
+    "media",
+    "source",
+    "dna",
+)
+FIELDS = (
+    "text",
+    "system",
+    "history",
+    "input",
+    "prompt",
+    "messages",
+    "conversations",
+    "choices",
+    "response",
+    "chosen",
+    "rejected",
+)
+leaf = st.one_of(
+    st.none(),
+    st.integers(-2, 2),
+    st.binary(max_size=3),
+    st.sampled_from(
+        [
+            "image",
+            "text",
+            "user",
+            "assistant",
+            "gpt",
+            "<image>",
+            "a.png",
+            "none.png",
+            URI,
+            "data:,",
+            M,
+            "..",
+            "x.zip::y",
+            "ACGT",
+        ]
+    ),
+)
+value = st.recursive(
+    leaf,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+@given(fields=st.dictionaries(st.sampled_from((*FIELDS, "image", "images", "dna", "media")), value, max_size=5))
+def test_rows_of_any_shape_are_marked_or_refused_with_their_place(rules: MediaRules, fields: dict[str, Any]) -> None:
+    before = repr(fields)
+    marked, count = marked_or_refused(row(**fields), rules)
+    assert (count > 0) == any(M in text for text in texts_in(dict(marked)))
+    assert set(marked) <= {"id", "media", *fields}
+    assert repr(fields) == before
+
+
+def marked_or_refused(given_row: dict[str, Any], rules: MediaRules) -> tuple[Any, int]:
+    """What becomes of a row; nothing of one that is refused as it should be."""
+    try:
+        return mark_parts(given_row, rules)
+    except DataError as error:
+        place = str(error).partition(": ")[0]
+    assert place == "rows.jsonl:1"
+    return {}, 0

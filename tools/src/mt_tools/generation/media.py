@@ -85,7 +85,7 @@ def mark_row(content: Mapping[str, Any], kinds: frozenset[str], folder: Path) ->
     if kinds:
         row, _ = mark_parts(content, MediaRules(kinds=kinds, roots=(folder,)))
     prompt = row.get("prompt", row.get("messages"))
-    return MediaText(prompt, row["media"]) if isinstance(prompt, str) and row.get("media") else prompt  # type: ignore[return-value]
+    return MediaText(prompt, row["media"]) if isinstance(prompt, str) and row.get("media") else prompt
 
 
 def _real(file: str) -> Path:

@@ -28,6 +28,8 @@ from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process, smallest
 from mt_train.engine.random_state import preserve_random_state
 
+ROWS_SEEN = 1000
+"""Packed rows among which those with most media are looked for."""
 SCALE_STEPS = 40
 """Most steps until fp16's loss scale lets one pass, whose moments then take their memory."""
 
@@ -69,7 +71,9 @@ def found_sizes(asked: TrainConfig, used: TrainConfig) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class LongestRows:
-    """The longest rows of a run, which need the most memory; of a stream those of its first block, at full length."""
+    """The longest rows of a run, which need the most memory, or those with most media; of a stream those of its first block, at full
+    length.
+    """
 
     loader: Loader
     full_length: bool
@@ -77,12 +81,16 @@ class LongestRows:
     def batches(self, size: int, count: int) -> list[Batch]:
         """Return batches of so many rows, twice where a step has several micro-batches: gradients are then kept meanwhile."""
         samples, loader = self.loader.samples, self.loader
-        groups: list[Group] = [(int(number),) for number in np.argsort(samples.lengths)[::-1][:size]]
+        longest = int(np.argmax(samples.lengths))
+        groups: list[Group] = [(int(number),) for number in np.argsort(samples.lengths)[::-1]]
         if loader.packing:
-            groups = list(loader.rows(0).cut(0, size))
-        groups = list(islice(cycle(groups), size))
-        length = loader.sequence_len if self.full_length else row_length(loader, samples, groups)
-        return [make_batch(samples, loader.objective, groups, length, loader.part)] * min(2, count)
+            groups = list(loader.rows(0).cut(0, max(size, ROWS_SEEN)))
+        if (features := samples.media_features).any():  # encoders need memory as well: rows with most of both
+            groups.sort(key=lambda group: -int(features[list(group)].sum()))
+        groups = list(islice(cycle(groups[:size]), size))
+        length = loader.sequence_len if self.full_length else row_length(loader, samples, [*groups, (longest,)])
+        batch = make_batch(samples, loader.objective, groups, length, loader.part, reads_media=loader.reads_media)
+        return [batch] * min(2, count)
 
 
 def _divisors(number: int) -> list[int]:

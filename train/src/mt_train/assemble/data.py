@@ -258,6 +258,7 @@ def loader_options(config: RunConfig, plan: Plan, process: Process) -> dict[str,
         "rank": plan.data_rank(process.rank),
         "world": plan.data_ranks,
         "part": plan.part(process.rank),
+        "reads_media": plan.embeds(process.rank),
         "seed": config.train.seed,
         "shuffle": config.data.shuffle,
         "group_by_length": config.data.group_by_length,
@@ -279,4 +280,5 @@ def make_held_out(config: RunConfig, data: RunData, plan: Plan, process: Process
         rank=plan.data_rank(process.rank),
         world=plan.data_ranks,
         part=plan.part(process.rank),
+        reads_media=plan.embeds(process.rank),
     )

@@ -78,11 +78,11 @@ def _change(engine: Engine, batch: Batch, half: int) -> float:
     number, parts = engine.plan.part(engine.process.rank)
     changed_BT = _documents(batch).chunk(parts, 1)[number] % 2 == half
     labels = batch.labels.masked_fill(changed_BT, NOT_TRAINED)
+    media = {name: each.keep(~changed_BT) for name, each in batch.media.items()}
     vocabulary = engine.module.model.config.vocab_size
     other = torch.where(changed_BT, (batch.input_ids + 1) % vocabulary, batch.input_ids)
-    before, after = (
-        _loss(engine, replace(batch, input_ids=input_ids, labels=labels)) for input_ids in (batch.input_ids, other)
-    )
+    whole = replace(batch, labels=labels)
+    before, after = _loss(engine, whole), _loss(engine, replace(whole, input_ids=other, media=media))
     return abs(after - before) / max(abs(before), math.ulp(1.0))
 
 

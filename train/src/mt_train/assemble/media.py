@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from os.path import expanduser
 from pathlib import Path
 
@@ -12,13 +11,12 @@ from torch import Tensor
 
 from mt_core.data.text_ids import continuation_encoder, text_encoder
 from mt_core.errors import UsageError, WeightsError
-from mt_core.nn import Batch
 from mt_core.protocols import Template, Tokenizer
 from mt_train.assemble.identity import source_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_encoder import RunEncoder
-from mt_train.data.media.reader import fill_media
-from mt_train.data.media.rules import MediaRules
+from mt_train.data.media.reader import MediaReader
+from mt_train.data.media.rules import MOST_BYTES, MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
 from mt_train.data.templates import build_template
 from mt_train.data.templates.plain import mark_encoders
@@ -76,13 +74,20 @@ def media_rules(parts: Parts) -> MediaRules | None:
     root = parts.config.data.media_root
     folders = [path.parent for paths in (source_files(parts) or {}).values() for path in paths or ()]
     roots = [Path(expanduser(root))] if root else list(dict.fromkeys(folders)) or [Path.cwd()]
-    return MediaRules(kinds=frozenset().union(*(each.component.reads for each in parts.encoders)), roots=tuple(roots))
+    limits = [
+        getattr(each.options, "max_bytes", 0) for each in parts.encoders
+    ]  # an encoder's own is checked by its processor, too
+    return MediaRules(
+        kinds=frozenset().union(*(each.component.reads for each in parts.encoders)),
+        roots=tuple(roots),
+        max_bytes=max(MOST_BYTES, *limits),
+    )
 
 
-def media_reader(parts: Parts) -> Callable[[Batch], Batch] | None:
+def media_reader(parts: Parts) -> MediaReader | None:
     """Return what gives batches the inputs of encoders; ``None`` where the run has none."""
     processors = {each.name: each.component.processor(each.options) for each in parts.encoders}
-    return partial(fill_media, processors) if processors else None
+    return MediaReader(processors) if processors else None
 
 
 def _source(encoder: RunEncoder, tokenizer: Tokenizer) -> MediaSource:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from mt_core.adapters.base import Adapter, Probe
 from mt_core.errors import ComponentError, UsageError
-from mt_core.groups import matching_pattern, require_matches
+from mt_core.groups import is_of_media, matching_pattern, require_matches
 from mt_core.model_protocols import Objective
 from mt_core.nn import SdpaAttention, TrainModel
 from mt_core.nn.objective import split_objective_name
@@ -131,8 +131,8 @@ def _apply_claims(
 def trained_names(
     train: TrainConfig, model: TrainModel, adapter: Adapter, *, head: Literal["language", "own"] = "language"
 ) -> set[str]:
-    """The adapter's parameters, those of the objective, and what ``train.enable`` and ``train.disable`` say of others; what the model
-    has ``kept`` is not among them.
+    """The adapter's parameters, those of the objective and of projectors of media, and what ``train.enable`` and ``train.disable`` say of
+    others; what the model has ``kept`` is not among them.
 
     An objective with its ``own`` head does not train the language head. Raises ``UsageError`` for a pattern that matches nothing, or
     what is kept and nothing else, and where nothing is left.
@@ -142,9 +142,8 @@ def trained_names(
     for pattern in train.enable:
         model.refuse_kept("train.enable", pattern, [name for name in names if matching_pattern(name, [pattern])])
     require_matches("train.disable", train.disable, names)
-    offered = set(adapter.trainable_parameters(model)) | {
-        name for name in names if matching_pattern(name, train.enable)
-    }
+    offered = set(adapter.trainable_parameters(model))
+    offered |= _of_projectors(names, offered) | {name for name in names if matching_pattern(name, train.enable)}
     of_objective = {name for name in names if split_objective_name(name)}
     offered |= of_objective
     if head == "own":
@@ -160,3 +159,11 @@ def trained_names(
             )
         raise UsageError(f"train.disable={list(train.disable)} leaves no parameter to train; disable fewer")
     return trained
+
+
+def _of_projectors(names: Sequence[str], offered: Set[str]) -> set[str]:
+    """Return the parameters of projectors of media, which most weights lack: they are trained under every adapter, but for projectors that
+    it stands in itself."""
+    places = {name: ".".join(name.split(".", 3)[:3]) for name in names if is_of_media(name)}
+    adapted = {place for name, place in places.items() if name in offered}
+    return {name for name, place in places.items() if place.endswith(".projector") and place not in adapted}

@@ -15,13 +15,14 @@ from mt_core import __version__
 from mt_core.groups import whole_shape
 from mt_core.nn import Batch
 from mt_core.protocols import Tokenizer
+from mt_core.rows import Sample
 from mt_train.assemble.data import RunData
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, describe_adapter, quantizer_warnings
 from mt_train.config.run import RunConfig
 from mt_train.config.sections import DataConfig
 from mt_train.data.row_statistics import RowStatistics
-from mt_train.data.sample_text import names_of
+from mt_train.data.sample_text import excerpt, names_of, parts_of
 from mt_train.engine.build import stored_layers
 from mt_train.engine.engine import Engine
 from mt_train.engine.group_sizes import GroupSize
@@ -135,6 +136,8 @@ def model_title(parts: Parts) -> str:
 def example(data: RunData) -> str:
     """The first sample as text, the trained part between « and ». Of several documents each has a line, and their prompt one before."""
     sample = data.train[0]
+    if sample.media:
+        return _with_media(sample, data)
     batch = data.objective.collate([[sample]], length=max(2, len(sample.ids)))
     if not sample.documents:
         return render(batch, data.tokenizer)
@@ -146,6 +149,13 @@ def example(data: RunData) -> str:
     answers = (_mark_trained(ids[shared:], trained[shared:], data.tokenizer) for ids, trained in documents)
     names = names_of(data.objective, sample)
     return "\n".join([*before, *(f"{name}: {text}" for name, text in zip(names, answers, strict=True))])
+
+
+def _with_media(sample: Sample, data: RunData) -> str:
+    """The sample with a word for each of its media."""
+    describe = data.train.reader.describe if data.train.reader is not None else None
+    parts = excerpt(parts_of(sample, data.tokenizer, *([describe] if describe else [])), EXAMPLE_CHARACTERS)
+    return "".join(f"«{part.text}»" if part.trained else part.text for part in parts)
 
 
 def render(batch: Batch, tokenizer: Tokenizer) -> str:

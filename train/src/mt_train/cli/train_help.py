@@ -67,7 +67,8 @@ def _slot(host: PluginHost, kind: Kind, name: str | None) -> str:
     slot, option = kind.key, kind.key.replace("_", "-")
     installed = ", ".join(offer.component.name for offer in host.offers(kind.name)) or "none"
     if name is None:
-        return f"--{option} NAME{' (required)' * kind.required}\n  installed: {installed}; add --help to one to see its options"
+        needed = f" (required, unless --{option}.weights FOLDER says it)" if kind.required else ""
+        return f"--{option} NAME{needed}\n  installed: {installed}; add --help to one to see its options"
     offer = host.get(kind.name, name)
     title = f"--{option} {offer.component.name}: {offer.component.summary} (from {offer.plugin.label}; installed: {installed})"
     text = _group(title, slot, offer.component.config)

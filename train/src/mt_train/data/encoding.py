@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
@@ -25,7 +25,7 @@ from mt_train.data.samples import EncodedSamples
 from mt_train.data.special_texts import special_token_finder
 
 if TYPE_CHECKING:
-    from mt_core.nn import Batch
+    from mt_train.data.media.reader import MediaReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Rules(Lengths):
     """Special tokens that are read as text where a row spells them."""
     media: MediaRules | None = None
     """Rules for parts that are no text; a run without encoders has none."""
-    reader: Callable[[Batch], Batch] | None = None
+    reader: MediaReader | None = None
     """Reads the media of batches; there in a run with encoders alone."""
 
     def prepare(self, row: Row) -> tuple[Row, int]:

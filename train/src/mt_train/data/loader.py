@@ -67,7 +67,8 @@ class Loader:
     """Training rows in order. Every rank gets equally many micro-batches of each step; a short last one has empty rows.
 
     ``rank`` and ``world`` count those that have rows of their own; ``part`` is the share of each row's tokens. ``fit`` says how rows
-    are packed, ``pad_multiple`` (tokens) how long padded ones are.
+    are packed, ``pad_multiple`` (tokens) how long padded ones are. Whoever has no first layer leaves the content of media where it is
+    (``reads_media``).
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Loader:
         part: tuple[int, int] = (0, 1),
         fit: Packing = "best_fit",
         pad_multiple: int = PAD_MULTIPLE,
+        reads_media: bool = True,
     ) -> None:
         self.samples = samples
         self.objective = objective
@@ -102,6 +104,7 @@ class Loader:
         self.group_by_length = group_by_length
         self.fit = fit
         self.pad_multiple = pad_multiple
+        self.reads_media = reads_media
         self._epoch: tuple[int, EpochRows] | None = None
 
     def rows(self, epoch: int) -> EpochRows:
@@ -158,7 +161,12 @@ class Loader:
         return [rows[start + self.rank * size : start + (self.rank + 1) * size] for start in starts]
 
     def _batch(self, rows: Sequence[Group]) -> Batch:
-        return make_batch(self.samples, self.objective, rows, row_length(self, self.samples, rows), self.part)
+        return self.batch_of(self.samples, rows)
+
+    def batch_of(self, samples: EncodedSamples, rows: Sequence[Group]) -> Batch:
+        """Make a batch of rows of some samples, as all of this loader's are."""
+        length = row_length(self, samples, rows)
+        return make_batch(samples, self.objective, rows, length, self.part, reads_media=self.reads_media)
 
 
 class HeldOut:
@@ -177,6 +185,7 @@ class HeldOut:
         part: tuple[int, int] = (0, 1),
         fit: Packing = "best_fit",
         pad_multiple: int = PAD_MULTIPLE,
+        reads_media: bool = True,
     ) -> None:
         self.samples = samples
         self.objective = objective
@@ -187,6 +196,7 @@ class HeldOut:
         self.sequence_len = sequence_len
         self.packing = packing
         self.pad_multiple = pad_multiple
+        self.reads_media = reads_media
 
         def group(numbers: NDArray[np.int64], start: int) -> list[Group]:
             if packing:
@@ -205,7 +215,7 @@ class HeldOut:
         for start in range(0, len(self.rows), stride):
             rows = self.rows.cut(start + self.rank * size, size)
             length = row_length(self, self.samples, rows)
-            yield rows, make_batch(self.samples, self.objective, rows, length, self.part)
+            yield rows, make_batch(self.samples, self.objective, rows, length, self.part, reads_media=self.reads_media)
 
 
 def _pack(
@@ -228,16 +238,19 @@ def make_batch(
     rows: Sequence[Group],
     length: int | None,
     part: tuple[int, int] = (0, 1),
+    *,
+    reads_media: bool = True,
 ) -> Batch:
     """One batch on the host; without ``length`` as long as its longest row. No rows give one empty row.
 
-    ``part`` (number, of how many) is this rank's share of each row's tokens; rows are padded to divide.
+    ``part`` (number, of how many) is this rank's share of each row's tokens; rows are padded to divide. Ranks that share rows all read
+    all of their media.
     """
     content = SampleRows(samples, rows or [()])
     if length is None:
         length = padded_size(max(1, content.longest), PAD_MULTIPLE)
     number, parts = part
     batch = objective.collate(content, length=-(-length // parts) * parts)
-    if samples.reader is not None:
+    if samples.reader is not None and reads_media:
         batch = samples.reader(batch)
     return (batch if parts == 1 else batch.cut(number, parts)).with_index()

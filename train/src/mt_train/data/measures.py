@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -46,7 +47,10 @@ def measure(samples: EncodedSamples, lengths: Lengths, *, begins: bool = True, e
     report.longest = int(counts.max())
     report.lengths = _count(2 ** np.ceil(np.log2(counts)).astype(np.int64))
     first, last = _whole_rows(samples, begins=begins, ends=ends)
-    report.hashes = _row_hashes(sample_hashes(ids, trained, bounds), first)
+    hashes = sample_hashes(ids, trained, bounds)
+    if "media" in samples.names:
+        hashes = hashes + _media_hashes(samples)
+    report.hashes = _row_hashes(hashes, first)
     documents = _documents(samples)
     _count_begins(report, ids, documents, first, samples.row_ids, lengths)
     if trained.any():  # prompts alone have no answer, which could stop
@@ -207,6 +211,18 @@ def _hash(
     scattered *= factors[np.arange(len(ids)) - np.repeat(bounds[:-1], np.diff(bounds))]
     sums: NDArray[np.uint64] = np.add.reduceat(scattered, bounds[:-1])
     return sums
+
+
+def _media_hashes(samples: EncodedSamples) -> NDArray[np.uint64]:
+    """Return a number for each sample that tells its media from those of others, 0 where there are none: ids say nothing of them."""
+    found = np.zeros(len(samples), np.uint64)
+    ends = samples.column("media_ends")
+    for number in np.flatnonzero(ends[1:] > ends[:-1]).tolist():
+        content = b"".join(
+            b"%d:%s" % (span.start, span.item.digest or span.item.content) for span in samples.media_of(number)
+        )
+        found[number] = int.from_bytes(hashlib.sha256(content).digest()[:8], "little")
+    return found
 
 
 def _row_hashes(hashes: NDArray[np.uint64], first: NDArray[np.bool_]) -> NDArray[np.uint64]:

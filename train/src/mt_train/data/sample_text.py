@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol, runtime_checkable
 
 from mt_core.protocols import Tokenizer
-from mt_core.rows import Sample
+from mt_core.rows import MediaSpan, Sample
 from mt_train.data.samples import EncodedSamples
 
 LETTERS = 4000
@@ -52,13 +52,14 @@ def examples(
 ) -> Iterator[dict[str, Any]]:
     """``count`` samples from all over the split, in order, as plain data."""
     count = min(count, len(samples))
+    describe = _describe if samples.reader is None else samples.reader.describe
     for number in (place * len(samples) // count for place in range(count)):
         sample = samples[number]
         documents = _documents(sample, names_of(objective, sample))
         parts = [
             asdict(replace(part, document=name))
             for name, document in documents
-            for part in excerpt(parts_of(document, tokenizer))
+            for part in excerpt(parts_of(document, tokenizer, describe))
         ]
         trained = sum(sum(map(bool, document.trained[1:])) for _, document in documents)
         tokens = {"tokens": len(sample.ids), "tokens_trained": int(trained)}
@@ -69,18 +70,41 @@ def _documents(sample: Sample, names: Sequence[str]) -> list[tuple[str, Sample]]
     """Each document as a sample, with its name; the sample itself where it is one document."""
     if not sample.documents:
         return [("", sample)]
-    parts = [Sample(sample.ids[each], sample.trained[each], sample.row_id) for each in sample.spans]
+    parts = [
+        Sample(sample.ids[each], sample.trained[each], sample.row_id, media=_within(sample.media, each))
+        for each in sample.spans
+    ]
     return list(zip(names, parts, strict=True))
 
 
-def parts_of(sample: Sample, tokenizer: Tokenizer) -> Iterator[Part]:
-    """The sample as text. The first token is never predicted, so it is never trained on."""
+def _within(spans: Sequence[MediaSpan], places: slice) -> tuple[MediaSpan, ...]:
+    """The media of a document of a sample, with their places in it."""
+    own = (span for span in spans if places.start <= span.start < places.stop)
+    return tuple(replace(span, start=span.start - places.start) for span in own)
+
+
+def _describe(span: MediaSpan) -> str:
+    """Name an item where nobody can look at it."""
+    return f"⟨{span.item.encoder} → {span.tokens} tokens⟩"
+
+
+def parts_of(sample: Sample, tokenizer: Tokenizer, describe: Callable[[MediaSpan], str] = _describe) -> Iterator[Part]:
+    """The sample as text, with a word for each of its media. The first token is never predicted, so it is never trained on."""
     ids, special = [int(token) for token in sample.ids], _special_names(tokenizer)
-    kinds = zip([False, *map(bool, sample.trained[1:])], (token in special for token in ids), strict=True)
+    inside = [-1] * len(ids)
+    for number, span in enumerate(sample.media):
+        inside[span.start : span.start + span.tokens] = [number] * span.tokens
+    kinds = zip([False, *map(bool, sample.trained[1:])], (token in special for token in ids), inside, strict=True)
     end, before = 0, ""
-    for (trained, is_special), group in groupby(kinds):
-        end += len(list(group))
-        text = _spell(ids[:end], tokenizer)  # with all before it: alone, a word would lose the space in front
+    shown: list[int] = []
+    for (trained, is_special, number), group in groupby(kinds):
+        begin, end = end, end + len(list(group))
+        if number >= 0:
+            if begin == sample.media[number].start:
+                yield Part(describe(sample.media[number]), False, True)
+            continue
+        shown += ids[begin:end]
+        text = _spell(shown, tokenizer)  # with all before it: alone, a word would lose the space in front
         known = before if text.startswith(before) else before.rstrip("\ufffd")  # half a character may be whole now
         yield Part(text[len(known) :].translate(_VISIBLE), trained, is_special)
         before = text
@@ -102,9 +126,8 @@ def _spell(ids: list[int], tokenizer: Tokenizer) -> str:
     return "".join(tokenizer.decode(list(group)) if name is None else name * len(list(group)) for name, group in pieces)
 
 
-def excerpt(parts: Iterator[Part]) -> Iterator[Part]:
-    """The first ``LETTERS`` characters."""
-    room = LETTERS
+def excerpt(parts: Iterator[Part], room: int = LETTERS) -> Iterator[Part]:
+    """The first ``room`` characters."""
     for part in parts:
         if len(part.text) > room:
             yield replace(part, text=part.text[:room] + " …")

@@ -23,6 +23,7 @@ from mt_train.data.columns import (
     ENDS,
     ITEM_COLUMNS,
     MEDIA_COLUMNS,
+    MEDIA_NUMBERS,
     OF_DOCUMENT,
     OF_TOKEN,
     code_of,
@@ -34,7 +35,7 @@ from mt_train.data.order import as_written
 from mt_train.data.row_statistics import RowStatistics
 
 if TYPE_CHECKING:
-    from mt_core.nn import Batch
+    from mt_train.data.media.reader import MediaReader
 
 
 class EncodedSamples:
@@ -46,7 +47,7 @@ class EncodedSamples:
         report: RowStatistics | None = None,
         fingerprint: Mapping[str, Any] | None = None,
         *,
-        reader: Callable[[Batch], Batch] | None = None,
+        reader: MediaReader | None = None,
     ) -> None:
         """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``) with what is known of them.
 
@@ -90,6 +91,16 @@ class EncodedSamples:
     def media_of(self, number: int) -> tuple[MediaSpan, ...]:
         """Return the media of a sample, with their places in it."""
         return spans_of(self.column, number) if "media" in self.names else ()
+
+    @property
+    def media_features(self) -> NDArray[np.int64]:
+        """Features of the media of each sample, those of all encoders together."""
+        if "media" not in self.names:
+            return np.zeros(len(self), np.int64)
+        features = self.column("media").reshape(-1, MEDIA_NUMBERS)[:, 2]
+        sums, ends = np.concatenate([[0], features.cumsum()]), self.column("media_ends") // MEDIA_NUMBERS
+        found: NDArray[np.int64] = np.diff(sums[ends])
+        return found
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[number] for number in range(len(self)))
@@ -234,8 +245,11 @@ class EncodedSamples:
             digest.update(self.column(name).view(np.uint8).data)
         for number in self.column("weighted").tolist():
             digest.update(repr((number, self._weights(number))).encode())
-        for name in sorted(self.names - COLUMNS.keys()):
+        for name in sorted(self.names - COLUMNS.keys() - {"media_items", "media_item_ends"}):
             digest.update(name.encode() + self.column(name).tobytes())
+        for number in range(len(self)) if "media" in self.names else ():
+            for span in self.media_of(number):  # by its content, wherever the file lies
+                digest.update(span.item.encoder.encode() + (span.item.digest or span.item.content))
         counts = {"samples": len(self), "tokens": self.report.tokens_total, "trained": self.report.tokens_trained}
         return {"rows": self.report.rows_kept, **counts, "sha256": digest.hexdigest()}
 

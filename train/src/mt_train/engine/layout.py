@@ -106,8 +106,12 @@ def undivided_experts(experts: int, ranks: int, *, most: int) -> Fault:
 
 def no_experts() -> Fault:
     """Return the fault of a model without experts: found on paper where the config says it, else when the model is built."""
-    problem, fix = "the model has no layer of experts to divide.", "Leave it out, or train a mixture of experts."
-    return Fault(key="parallel.expert", problem=problem, fix=fix)
+    problem = (
+        "the model has no layer of experts to divide: none at all, or experts whose own code knows of all of them."
+    )
+    return Fault(
+        key="parallel.expert", problem=problem, fix="Leave it out, or train a mixture that declares expert ranks."
+    )
 
 
 def wrong_expert(config: RunConfig, world: int) -> list[Fault]:

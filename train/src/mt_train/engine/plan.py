@@ -55,6 +55,10 @@ class Plan:
         """(number, of how many): which share of each row's tokens a rank has."""
         return rank % self.sequence, self.sequence
 
+    def embeds(self, rank: int) -> bool:
+        """Return whether a rank has the first layer, which takes ids and what encoders read."""
+        return rank < self.sharing_ranks
+
     @property
     def scales_loss(self) -> bool:
         """Return whether some steps are passed over while a scale is found that keeps gradients from overflowing."""

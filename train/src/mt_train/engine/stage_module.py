@@ -115,20 +115,22 @@ def _wrap(stage: Stage, number: int, loss_head: LossHead, feed: Feed) -> nn.Modu
         return Head(loss_head, feed)
     module = stage.model.layers()[number].module
     if number == 0:
-        return Embed(module)
+        return Embed(module, feed)
     return Norm(module) if number == last - 1 else Block(module, feed)
 
 
 class Embed(nn.Module):
-    """The first layer."""
+    """The first layer: the embedding, and what encodes media."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, feed: Feed) -> None:
         super().__init__()
         self.module = module
+        self.media = feed.model.media  # the model itself must not be seen: other stages have the rest of it
+        self._feed = feed
 
     def forward(self, input_ids_BT: Tensor) -> Tensor:
         """(B, T) -> (B, T, D), which needs a gradient also where the embedding is frozen: the stages expect one."""
-        hidden_BTD: Tensor = self.module(input_ids_BT)
+        hidden_BTD = self._feed.model.embed_batch(self._feed.batch)
         if torch.is_grad_enabled() and not hidden_BTD.requires_grad:
             hidden_BTD.requires_grad_(True)
         return hidden_BTD.contiguous()

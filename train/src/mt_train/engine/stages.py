@@ -17,6 +17,7 @@ from torch import nn
 
 from mt_core.errors import ComponentError, ConfigError
 from mt_core.nn import Layer, LayerSpec, TrainModel
+from mt_core.nn.media import MEDIA
 from mt_train.engine.build import exchange, without_memory
 from mt_train.engine.layout import too_many_stages
 from mt_train.engine.partition import partition
@@ -88,8 +89,9 @@ def build_stage(
     index = process.rank // plan.sharing_ranks
     own = parts.specs[bounds[index] : bounds[index + 1]]
     with process.device:
-        _place(model, {spec.prefix: spec.build() for spec in own}, process.device)
-    titles = tuple(_title(model.layers()[start:end]) for start, end in pairwise(bounds))
+        built = {spec.prefix: spec.build() for spec in own}
+        _place(model, built | (_media(model) if index == 0 else {}), process.device)
+    titles = tuple(_title(_modules(model, start, end)) for start, end in pairwise(bounds))
     return Stage(model=model, index=index, bounds=bounds, holders=parts.holders, titles=titles)
 
 
@@ -117,7 +119,7 @@ def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, sta
         raise ConfigError([too_many_stages(stages, len(specs))])
     if offered is not None:
         _check_offered(model, specs)
-    bounds = partition([spec.cost for spec in specs], stages)
+    bounds = partition(_costs(model, specs), stages)
     return Cut(model=model, specs=specs, bounds=tuple(bounds), holders=_holders(model, bounds))
 
 
@@ -128,11 +130,35 @@ def derived_layers(model: TrainModel) -> list[LayerSpec]:
         LayerSpec(
             prefix=layer.prefix,
             build=partial(nn.Module.get_submodule, model, layer.prefix),
-            cost=float(sum(parameter.numel() for parameter in layer.module.parameters())),
+            cost=float(_count_numbers([layer.module])),
             tie_key=keys[number],
         )
         for number, layer in enumerate(model.layers())
     ]
+
+
+def _costs(model: TrainModel, specs: Sequence[LayerSpec]) -> list[float]:
+    """Return what each layer costs; encoders are part of the first, as if each token were a feature of every one."""
+    first, *others = (spec.cost for spec in specs)
+    if model.media is None:
+        return [first, *others]
+    numbers = _count_numbers([layer.module for layer in model.layers()])
+    return [first + _count_numbers([model.media]) * (first + sum(others)) / numbers, *others]
+
+
+def _count_numbers(modules: Sequence[nn.Module]) -> int:
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+
+def _media(model: TrainModel) -> dict[str, nn.Module]:
+    """What encodes media, by the prefix of its parameters; nothing where the model has none."""
+    return {} if model.media is None else {MEDIA: model.media}
+
+
+def _modules(model: TrainModel, start: int, end: int) -> list[Layer]:
+    """The layers from ``start`` up to ``end``, the first of all with what encodes media."""
+    beside = [Layer(prefix, module) for prefix, module in _media(model).items()] if start == 0 else []
+    return [*beside, *model.layers()[start:end]]
 
 
 def _tie_keys(model: TrainModel) -> list[str | None]:
@@ -166,9 +192,8 @@ def _holders(model: TrainModel, bounds: Sequence[int]) -> dict[str, tuple[int, .
     """Return for each parameter the stages that have it, in the order of the model. Raises ``ComponentError`` for one that none has."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, set[int]] = {name: set() for name in names.values()}
-    layers = model.layers()
     for stage, (start, end) in enumerate(pairwise(bounds)):
-        for layer in layers[start:end]:
+        for layer in _modules(model, start, end):
             for parameter in layer.module.parameters():
                 found[names[id(parameter)]].add(stage)
     if lost := [name for name, stages in found.items() if not stages]:
@@ -207,5 +232,5 @@ def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device)
 def _title(layers: Sequence[Layer]) -> str:
     """Format for people: ``model.embed_tokens … model.layers.3, 1,234,567 parameters``."""
     ends = " … ".join(dict.fromkeys([layers[0].prefix, layers[-1].prefix]))
-    parameters = sum(parameter.numel() for layer in layers for parameter in layer.module.parameters())
+    parameters = _count_numbers([layer.module for layer in layers])
     return f"{ends}, {parameters:,} parameters"

@@ -220,7 +220,7 @@ class Decoder:
 
 def refuse_media(loaded: LoadedModel, media: Sequence[MediaSpan]) -> None:
     """Raise ``UsageError`` for a prompt with media that this model has no encoder for."""
-    known = loaded.model.media or {}
+    known = () if loaded.model.media is None else tuple(loaded.model.media)
     if unknown := sorted({span.item.encoder for span in media if span.item.encoder not in known}):
         raise UsageError(
             f"the prompt has media for {', '.join(unknown)}, and the model has {', '.join(known) or 'no encoder'}; leave them out, or"

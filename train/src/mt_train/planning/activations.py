@@ -54,13 +54,13 @@ def _count(
     }
     if hidden.is_floating_point():
         hidden = hidden.detach().requires_grad_()
-    with _count_kept(list(weights.values())) as sizes:
+    with count_kept(list(weights.values())) as sizes:
         out = functional_call(module, weights, (hidden, context) if context is not None else (hidden,))
     return LayerActivations(kept=sum(sizes.values()), entering=_bytes(hidden)), out
 
 
 @contextmanager
-def _count_kept(weights: list[Tensor]) -> Iterator[dict[int, int]]:
+def count_kept(weights: list[Tensor]) -> Iterator[dict[int, int]]:
     """Bytes of each storage that autograd keeps, weights apart."""
     own = {_storage(weight) for weight in weights}
     sizes: dict[int, int] = {}

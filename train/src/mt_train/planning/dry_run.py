@@ -29,6 +29,7 @@ from mt_train.engine.processes import Process
 from mt_train.planning import memory
 from mt_train.planning.activations import layer_activations
 from mt_train.planning.contents import contents, distinct_parameters
+from mt_train.planning.media import fullest_media, media_activations
 from mt_train.planning.memory import LayerActivations
 from mt_train.planning.meta_model import MetaModel, build_meta_model
 from mt_train.planning.rates import sample_rates
@@ -125,7 +126,7 @@ def _about(parts: Parts, plan: Plan, data: RunData, meta: MetaModel) -> dict[str
         "experts": _experts(plan, meta, row_tokens),
         "steps": steps,
         "epochs": None if data.stream else config.train.epochs or steps / loader.steps_in(1.0),
-        "stages": _stages(parts, plan, meta, row_tokens),
+        "stages": _stages(parts, plan, meta, data, row_tokens),
     }
 
 
@@ -159,24 +160,25 @@ def _row_tokens(config: RunConfig, data: RunData) -> int:
     return padded_size(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
 
 
-def _stages(parts: Parts, plan: Plan, meta: MetaModel, row_tokens: int) -> list[dict[str, Any]]:
+def _stages(parts: Parts, plan: Plan, meta: MetaModel, data: RunData, row_tokens: int) -> list[dict[str, Any]]:
     tokens = -(-row_tokens // plan.sequence)
     counted = layer_activations(
         meta.model.layers(), rows=plan.micro_batch_size, tokens=tokens, dtype=DTYPES[plan.dtype]
     )
+    media = _media_activations(parts.config, plan, meta, data, row_tokens)
     ranks = plan.sharing_ranks
     return [
         {
             "ranks": [number * ranks, (number + 1) * ranks - 1],
             "first_layer": start,
-            "layers": _name_layers(start, end, meta.bounds[-1]),
+            "layers": _name_layers(start, end, meta.bounds[-1], list(meta.model.media or ())),
             "parameters": sum(parameter.numel() for parameter in distinct_parameters(layers)),
             "memory": {
                 "weights": asdict(memory.weights(plan, content)),
                 "gradients": asdict(memory.gradients(plan, content)),
                 "optimizer": asdict(memory.optimizer_state(plan, content)),
                 "buffers": asdict(memory.buffers(plan, content)),
-                "activations": _activations(parts.config, plan, number, counted, (start, end), tokens),
+                "activations": _activations(parts.config, plan, number, counted, (start, end), tokens, media),
             },
         }
         for number, ((start, end), layers, content) in enumerate(
@@ -192,8 +194,9 @@ def _activations(
     counted: Sequence[LayerActivations] | None,
     bounds: tuple[int, int],
     tokens: int,
+    media: int | None,
 ) -> dict[str, int] | None:
-    if counted is None:
+    if counted is None or media is None:
         return None
     rows, width = plan.micro_batch_size, counted[-1].entering
     head = 0
@@ -204,12 +207,22 @@ def _activations(
             plan, tokens=rows * tokens, width=width, vocabulary=vocabulary, chunk=CHUNK_TOKENS
         )
     recompute = config.train.activation_checkpointing
-    return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=recompute))
+    beside = media if bounds[0] == 0 else 0
+    return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=recompute, media=beside))
 
 
-def _name_layers(start: int, end: int, layers: int) -> str:
-    """``embedding, blocks 0–3, norm, head``: the layers from ``start`` up to ``end``."""
+def _media_activations(config: RunConfig, plan: Plan, meta: MetaModel, data: RunData, row_tokens: int) -> int | None:
+    """Return what encoders keep of a micro-batch of the rows with most media; ranks that share rows encode all of them."""
+    if data.train.reader is None:
+        return 0
+    rows, packing = plan.micro_batch_size, config.data.batching == "packing"
+    features = fullest_media(data.train, rows=rows, row_tokens=row_tokens, packing=packing)
+    return media_activations(meta.model, data.train.reader.processors, features, DTYPES[plan.dtype])
+
+
+def _name_layers(start: int, end: int, layers: int, encoders: Sequence[str]) -> str:
+    """``clip, embedding, blocks 0–3, norm, head``: the layers from ``start`` up to ``end``, the first behind the encoders."""
     first, last = max(start, 1) - 1, min(end, layers - 2) - 2
     blocks = [] if last < first else [f"block {first}" if first == last else f"blocks {first}–{last}"]
     ends = [name for number, name in ((layers - 2, "norm"), (layers - 1, "head")) if start <= number < end]
-    return ", ".join([*(["embedding"] if start == 0 else []), *blocks, *ends])
+    return ", ".join([*([*encoders, "embedding"] if start == 0 else []), *blocks, *ends])

@@ -167,8 +167,11 @@ class LayerActivations:
     entering: int
 
 
-def activations(plan: Plan, stage: int, layers: Sequence[LayerActivations], head: int, *, recompute: bool) -> MemoryUse:
-    """An estimate for a stage of a pipeline (0 without one), whose ``layers`` come in order; ``head`` bytes on the last.
+def activations(
+    plan: Plan, stage: int, layers: Sequence[LayerActivations], head: int, *, recompute: bool, media: int = 0
+) -> MemoryUse:
+    """An estimate for a stage of a pipeline (0 without one), whose ``layers`` come in order; ``head`` bytes on the last, those of encoders
+    of ``media``, which are never recomputed, on the first.
 
     What a layer keeps is counted (``planning/activations.py``) where Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198)
     have 34 · s · b · h for theirs. As there, recomputing leaves what reaches each layer, and one layer whole; and a stage
@@ -180,7 +183,7 @@ def activations(plan: Plan, stage: int, layers: Sequence[LayerActivations], head
         kept += max((layer.kept for layer in layers), default=0)
     else:
         kept = in_flight * sum(layer.kept for layer in layers)
-    return MemoryUse(device=kept + head)
+    return MemoryUse(device=kept + in_flight * media + head)
 
 
 def head_activations(plan: Plan, *, tokens: int, width: int, vocabulary: int, chunk: int) -> int:

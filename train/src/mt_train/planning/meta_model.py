@@ -18,6 +18,7 @@ from mt_train.assemble.weights import adapter_weights, weights_of
 from mt_train.engine.build import build_quantized, stored_layers, without_memory
 from mt_train.engine.meta import on_meta
 from mt_train.engine.stages import cut
+from mt_train.planning.media import media_layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +31,9 @@ class MetaModel:
     quantized: Mapping[str, int]
 
     def stages(self) -> list[list[Layer]]:
-        """The layers of each stage."""
-        layers = list(self.model.layers())
-        return [layers[start:end] for start, end in pairwise(self.bounds)]
+        """The layers of each stage, those of the first behind what encodes media."""
+        layers, media = list(self.model.layers()), media_layers(self.model)
+        return [[*(media if start == 0 else []), *layers[start:end]] for start, end in pairwise(self.bounds)]
 
 
 def build_meta_model(parts: Parts, stages: int, checkpoint: Path | None = None) -> MetaModel:

@@ -174,7 +174,8 @@ def _refuse_unnamed(draft: Draft, kind: Kind) -> None:
     draft.fault(
         kind.key,
         "is required.",
-        f"Name an installed one, for instance --{option} NAME; installed: {installed or 'none'}.",
+        f"Name an installed one, for instance --{option} NAME, or give --{option}.weights FOLDER, which says it;"
+        f" installed: {installed or 'none'}.",
     )
 
 

@@ -39,7 +39,7 @@ def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample
             raise DataError(
                 f"{row['id']}: a turn of {side!r} has a weight, and answers of a pair are compared whole. Take it out."
             )
-    if encoded[0].ids == encoded[1].ids:
+    if encoded[0].ids == encoded[1].ids and encoded[0].media == encoded[1].media:
         return Rejected(EQUAL, row["id"])
     prompts = [each.ids[: each.trained.index(True)] for each in encoded]
     if prompts[0] != prompts[1]:

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from mt_core.nn import Encoder
 from mt_plugin_bio.ragged import Ragged
+from mt_plugin_bio.sequences import AttentionShape
 
-from .config import BertShape, DNABERT2Config
+from .config import DNABERT2Config
 
 EPS = 1e-12
 
@@ -78,7 +79,7 @@ class Embeddings(nn.Module):
 class Blocks(nn.Module):
     """Blocks one after another, under the published name ``layer``."""
 
-    def __init__(self, shape: BertShape, blocks: int) -> None:
+    def __init__(self, shape: AttentionShape, blocks: int) -> None:
         super().__init__()
         self.layer = nn.ModuleList(BertBlock(shape) for _ in range(blocks))
 
@@ -92,7 +93,7 @@ class Blocks(nn.Module):
 class BertBlock(nn.Module):
     """Attention and MLP, each with a norm behind its residual."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.attention = Attention(shape)
         self.mlp = GatedMLP(shape)
@@ -105,7 +106,7 @@ class BertBlock(nn.Module):
 class Attention(nn.Module):
     """LN(x + dense(attention(x))): scores are q · k / √W with the bias added."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.n_heads = shape.n_heads
         self.self = nn.ModuleDict({"Wqkv": nn.Linear(shape.dim, 3 * shape.dim)})
@@ -125,7 +126,7 @@ class Attention(nn.Module):
 class GatedMLP(nn.Module):
     """LN(x + wo(gelu(a) · b)), where [a; b] come from one matrix."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.gated_layers = nn.Linear(shape.dim, 2 * shape.ffn_dim, bias=False)
         self.wo = nn.Linear(shape.ffn_dim, shape.dim)

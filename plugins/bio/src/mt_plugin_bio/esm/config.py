@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mt_core import WeightsError
 from mt_core.weights import contained_file
-from mt_plugin_bio.sequences import SequenceConfig, built_blocks, shape_of
+from mt_plugin_bio.sequences import AttentionShape, SequenceConfig, shape_of
 from mt_plugin_bio.vocabularies import DNA, CharacterVocabulary, KmerVocabulary, kmers, numbered
-
-
-@dataclass(frozen=True, kw_only=True)
-class EsmShape:
-    """Width, blocks, heads, and width between the two matrices of the MLP."""
-
-    dim: int
-    n_layers: int
-    n_heads: int
-    ffn_dim: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +28,8 @@ class EsmConfig(SequenceConfig):
     """Options of both: a size, or another one where its numbers are given."""
 
     form: ClassVar[EsmForm]
-    sizes: ClassVar[Mapping[str, EsmShape]]
+    sizes: ClassVar[Mapping[str, AttentionShape]]
     size: str = Field("tiny", description="size, of which the numbers below are taken where they are not given")
-    dim: int | None = Field(None, ge=1, le=65_536, description="width of the hidden states and of a feature")
-    n_layers: int | None = Field(None, ge=1, le=1000, description="blocks")
     n_heads: int | None = Field(None, ge=1, le=1024, description="attention heads")
     ffn_dim: int | None = Field(None, ge=1, le=262_144, description="width between the matrices of the MLP")
     half_frequencies: bool = Field(
@@ -50,37 +38,30 @@ class EsmConfig(SequenceConfig):
     )
 
     @property
-    def shape(self) -> EsmShape:
+    def shape(self) -> AttentionShape:
         """The numbers that hold."""
         return shape_of(self.sizes[self.size], self)
-
-    @property
-    def blocks(self) -> int:
-        """Blocks that are built."""
-        return built_blocks(self.layer, self.shape.n_layers)
 
     @property
     def rows(self) -> int:
         """Rows of the embedding."""
         raise NotImplementedError
 
-    @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
-        shape = self.shape
-        assert self.blocks >= 0, "there is such a layer"
-        if shape.dim % (2 * shape.n_heads):
-            raise ValueError(
-                f"dim={shape.dim} is not a multiple of 2 · n_heads={2 * shape.n_heads}, and the channels of a head turn in pairs;"
+    def faults(self) -> Iterator[str]:
+        """Yield what does not fit together."""
+        yield from super().faults()
+        if self.shape.dim % (pairs := 2 * self.shape.n_heads):
+            yield (
+                f"dim={self.shape.dim} is not a multiple of 2 · n_heads={pairs}, and the channels of a head turn in pairs;"
                 " set n_heads to a divisor of half of dim"
             )
-        return self
 
 
-def _esm2(dim: int, n_layers: int, n_heads: int) -> EsmShape:
-    return EsmShape(dim=dim, n_layers=n_layers, n_heads=n_heads, ffn_dim=4 * dim)
+def _esm2(dim: int, n_layers: int, n_heads: int) -> AttentionShape:
+    return AttentionShape(dim=dim, n_layers=n_layers, n_heads=n_heads, ffn_dim=4 * dim)
 
 
-ESM2_SIZES: Mapping[str, EsmShape] = {
+ESM2_SIZES: Mapping[str, AttentionShape] = {
     "tiny": _esm2(64, 2, 4),  # ours: for a first run on a CPU
     # config.json of https://huggingface.co/facebook/esm2_t6_8M_UR50D and its like
     "8m": _esm2(320, 6, 20),
@@ -118,13 +99,13 @@ class ESM2Config(EsmConfig):
         )
 
 
-NUCLEOTIDE_SIZES: Mapping[str, EsmShape] = {
-    "tiny": EsmShape(dim=64, n_layers=2, n_heads=4, ffn_dim=128),  # ours
+NUCLEOTIDE_SIZES: Mapping[str, AttentionShape] = {
+    "tiny": AttentionShape(dim=64, n_layers=2, n_heads=4, ffn_dim=128),  # ours
     # config.json of https://huggingface.co/InstaDeepAI/nucleotide-transformer-v2-SIZE-multi-species
-    "50m": EsmShape(dim=512, n_layers=12, n_heads=16, ffn_dim=2048),
-    "100m": EsmShape(dim=512, n_layers=22, n_heads=16, ffn_dim=2048),
-    "250m": EsmShape(dim=768, n_layers=24, n_heads=16, ffn_dim=3072),
-    "500m": EsmShape(dim=1024, n_layers=29, n_heads=16, ffn_dim=4096),
+    "50m": AttentionShape(dim=512, n_layers=12, n_heads=16, ffn_dim=2048),
+    "100m": AttentionShape(dim=512, n_layers=22, n_heads=16, ffn_dim=2048),
+    "250m": AttentionShape(dim=768, n_layers=24, n_heads=16, ffn_dim=3072),
+    "500m": AttentionShape(dim=1024, n_layers=29, n_heads=16, ffn_dim=4096),
 }
 K = 6
 SPECIALS = ("<unk>", "<pad>", "<mask>", "<cls>", "<eos>", "<bos>")

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from mt_core.nn import Encoder
 from mt_plugin_bio.ragged import Ragged
+from mt_plugin_bio.sequences import AttentionShape
 
-from .config import EsmConfig, EsmForm, EsmShape
+from .config import EsmConfig, EsmForm
 from .frequencies import THETA
 
 
@@ -65,7 +66,7 @@ def rotate(x_IHLW: Tensor, seen: Seen) -> Tensor:
 class Blocks(nn.Module):
     """Blocks one after another and, behind the last of the model, a norm."""
 
-    def __init__(self, shape: EsmShape, form: EsmForm, blocks: int) -> None:
+    def __init__(self, shape: AttentionShape, form: EsmForm, blocks: int) -> None:
         super().__init__()
         self.layer = nn.ModuleList(EsmBlock(shape, form) for _ in range(blocks))
         last = blocks == shape.n_layers
@@ -81,7 +82,7 @@ class Blocks(nn.Module):
 class EsmBlock(nn.Module):
     """x += attention(LN x), then x += MLP(LN x)."""
 
-    def __init__(self, shape: EsmShape, form: EsmForm) -> None:
+    def __init__(self, shape: AttentionShape, form: EsmForm) -> None:
         super().__init__()
         inner = 2 * shape.ffn_dim if form.gated else shape.ffn_dim
         self.gated = form.gated
@@ -106,7 +107,7 @@ def swiglu(hidden: Tensor) -> Tensor:
 class Attention(nn.Module):
     """x + dense(attention(LN x)), to both sides."""
 
-    def __init__(self, shape: EsmShape, form: EsmForm) -> None:
+    def __init__(self, shape: AttentionShape, form: EsmForm) -> None:
         super().__init__()
         self.n_heads = shape.n_heads
         self.self = nn.ModuleDict({name: nn.Linear(shape.dim, shape.dim) for name in ("query", "key", "value")})

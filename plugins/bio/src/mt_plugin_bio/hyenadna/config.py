@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from mt_plugin_bio.sequences import SequenceConfig, built_blocks, shape_of
+from mt_plugin_bio.sequences import SequenceConfig, Shape, shape_of
 from mt_plugin_bio.vocabularies import CharacterVocabulary, numbered
 
 IDS: Mapping[str, int] = numbered("[CLS]", "[SEP]", "[BOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]", *"ACGTN")
@@ -24,11 +24,9 @@ FRAMES: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class HyenaShape:
+class HyenaShape(Shape):
     """Width, blocks, and ids of the longest input, from which the filters' positions follow."""
 
-    dim: int
-    n_layers: int
     l_max: int
 
 
@@ -48,8 +46,6 @@ class HyenaDNAConfig(SequenceConfig):
     size: Literal["tiny-1k", "small-32k", "medium-160k", "medium-450k", "large-1m"] = Field(
         "tiny-1k", description="published size, of which the numbers below are taken where they are not given"
     )
-    dim: int | None = Field(None, ge=1, le=65_536, description="width of the hidden states and of a feature")
-    n_layers: int | None = Field(None, ge=1, le=1000, description="blocks")
     l_max: int | None = Field(
         None, ge=3, le=2**31, description="ids of the longest input, for which the filters are made"
     )
@@ -63,11 +59,6 @@ class HyenaDNAConfig(SequenceConfig):
         return shape_of(SIZES[self.size], self)
 
     @property
-    def blocks(self) -> int:
-        """Blocks that are built."""
-        return built_blocks(self.layer, self.shape.n_layers)
-
-    @property
     def most_letters(self) -> int:
         """Letters that fit between the ids that frame them."""
         return self.shape.l_max - sum(map(len, FRAMES[self.frame]))
@@ -76,8 +67,3 @@ class HyenaDNAConfig(SequenceConfig):
         """Return what makes ids of letters."""
         before, behind = FRAMES[self.frame]
         return CharacterVocabulary({letter: IDS[letter] for letter in "ACGTN"}, before, behind)
-
-    @model_validator(mode="after")
-    def _layer_exists(self) -> Self:
-        assert self.blocks >= 0, "there is such a layer"
-        return self

@@ -71,7 +71,7 @@ def _tensors(path: Path, config: HyenaDNAConfig) -> Loaders:
             continue
         if _FREQUENCIES.search(name):
             first = re.sub(r"\.[35]\.freq$", ".1.freq", name)
-            _compare(path, name, load, loaders[first])
+            _compare(path, name, load, loaders.get(first, load))
         elif _POSITIONS.search(name):
             _compare(path, name, load, lambda name=name: _follows(name, config))  # type: ignore[misc]
         else:

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+def require_safetensors(path: Path) -> None:
+    """Raise ``WeightsError`` for a folder whose weights are pickles alone."""
+    folder = path.parent if path.is_file() else path
+    if path.suffix == ".bin" or not any(folder.glob("*.safetensors")):
+        raise WeightsError(
+            f"{path} has no safetensors, and pickles are not read; save its weights again (save_pretrained)"
+        )
+
+
 def tensors_below(found: Loaders, path: Path, prefixes: Sequence[str], build: Callable[[], nn.Module]) -> Loaders:
     """Return the loader of each parameter that ``build()`` has. A folder has them behind one of ``prefixes``.
 

@@ -15,6 +15,7 @@ from mt_core import (
     begin_ids,
     conversation,
     is_conversation,
+    media_of,
     text_encoder,
     text_field,
 )
@@ -46,8 +47,8 @@ class Pretrain(TokenObjective):
             encoded = self._conversation(row)
             return _sample(encoded.ids, row["id"], encoded.media)
         text = text_field(row, "text")
-        if isinstance(parts := row.get("media"), tuple):  # a run with encoders has put it there
-            return self._with_media(text, parts).sample(row["id"])
+        if media := media_of(row, "text"):
+            return self._with_media(text, media["media"]).sample(row["id"])
         return self._text(text, self._encode(text), row["id"])
 
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]:
@@ -86,7 +87,7 @@ class Pretrain(TokenObjective):
 
 
 def _is_text(row: Row) -> bool:
-    return row.get("text") is not None and row.get("input_ids") is None and not isinstance(row.get("media"), tuple)
+    return row.get("text") is not None and row.get("input_ids") is None and not media_of(row, "text")
 
 
 def _sample(ids: list[int], row_id: str, media: Sequence[MediaSpan] = ()) -> Sample | Rejected:

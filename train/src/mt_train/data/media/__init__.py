@@ -1,1 +1,1 @@
-"""Parts of rows that are no text: found in every documented form of a row, and checked before anything is opened."""
+"""Media in rows: files and content that rows name, marks in texts, spans of samples, and what is read of them for a batch."""

@@ -6,6 +6,7 @@ An archive is a ``.zip`` or an uncompressed ``.tar`` below a root of the run. It
 from __future__ import annotations
 
 import os
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -26,6 +27,12 @@ _FREE = 64 * 1024
 """Bytes that a member may have at any ratio: a plain picture of that size is harmless."""
 
 _ENCRYPTED = 0x1
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_BROKEN = (
+    *(OSError, EOFError, ValueError, OverflowError, RuntimeError, struct.error, zlib.error),
+    *(zipfile.BadZipFile, tarfile.TarError),
+)
+"""Errors of the readers of archives for one that is broken: names in no encoding, places beyond its end, other versions."""
 
 
 class _Member(NamedTuple):
@@ -60,7 +67,7 @@ def read_member(name: str, rules: MediaRules, place: str) -> bytes:
         raise MediaError(
             f"{place} names {show_value(name, 80)}; the archive has no such file. Repair the name.", MISSING
         ) from error
-    except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError, zlib.error) as error:
+    except _BROKEN as error:
         raise MediaError(
             f"{place} names {show_value(name, 80)}, which cannot be read: {error}. Write the archive anew, or drop the row.",
             ARCHIVE,
@@ -75,6 +82,8 @@ def _read_zip(path: str, version: tuple[int, ...], member: str, rules: MediaRule
     refuse_size(info.file_size, rules, f"{place} names a member that has")
     if info.flag_bits & _ENCRYPTED:
         raise NotImplementedError("it is encrypted")
+    if info.compress_type not in _COMPRESSIONS:
+        raise NotImplementedError("it is neither stored nor deflated")
     if info.file_size > max(_FREE, _MOST_RATIO * info.compress_size):
         raise MediaError(
             f"{place} names a member of {info.file_size:,} bytes that are {info.compress_size:,} bytes in the archive; at most"

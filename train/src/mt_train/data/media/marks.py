@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from mt_core.data.turns import ROLES
 from mt_core.errors import show_value
 from mt_core.rows import MEDIA_MARK, MediaPart, Row
-from mt_train.data.media.rules import COUNT, MARK, SHAPE, UNREAD, MediaError, MediaRules
+from mt_train.data.media.fields import field_of
+from mt_train.data.media.rules import MARK, SHAPE, UNREAD, MediaError, MediaRules
 from mt_train.data.media.values import build_part, keys_of
 from mt_train.data.texts import texts_in
 
@@ -49,26 +50,6 @@ def mark_parts(row: Row, rules: MediaRules) -> tuple[Row, int]:
     return {**kept, **changed, **({"media": tuple(marker.flat)} if marker.flat else {})}, marker.parts
 
 
-class _Field:
-    """A field with items of one kind, of which texts and content parts take one after another."""
-
-    def __init__(self, kind: str, name: str, value: Any) -> None:
-        self.kind, self.name = kind, name
-        self.items: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
-        self.taken = 0
-        self.counts: list[int] = []
-        """Items taken by the text, and by the conversation."""
-
-    def begin_again(self) -> None:
-        self.counts.append(self.taken)
-        self.taken = 0
-
-    @property
-    def is_matched(self) -> bool:
-        most = len(self.items)
-        return max(self.counts) == most and all(count in (0, most) for count in self.counts)
-
-
 class _Turn(NamedTuple):
     """A turn as the row has it, and what it became."""
 
@@ -83,8 +64,10 @@ class _Marker:
 
     def __init__(self, row: Row, rules: MediaRules) -> None:
         self._row, self._rules = row, rules
-        self._fields = {kind: found for kind in rules.known if (found := _field_of(row, kind)) is not None}
-        self._spelled = _pattern(tuple(self._fields)) if self._fields and rules.spelled else None
+        self._fields = {
+            kind: found for kind, names in rules.fields if (found := field_of(row, kind, names)) is not None
+        }
+        self._spelled = _pattern(tuple(self._fields)) if self._fields else None
         self._turns: dict[str, list[_Turn]] = {}
         self.flat: list[MediaPart] = []
         self.parts = 0
@@ -109,7 +92,7 @@ class _Marker:
             counts.append(self.parts)
         for field in self._fields.values():
             if field.kind in self._rules.kinds and not field.is_matched:
-                self._refuse_count(field)
+                field.refuse(self._row["id"])
         self.parts = max(counts)
         return changed
 
@@ -159,6 +142,8 @@ class _Marker:
 
     def _mark_turns(self, name: str, turns: list[Any], place: str, source: list[Any] | None = None) -> list[Any]:
         """The turns of a field; those of ``source``, which they are made of, where there are no parts in them."""
+        if not self._fields and not any(map(_has_list, turns)):  # as in most rows: a part needs a field, or a list
+            return turns if source is None else source
         repeated = self._repeated(name, turns)
         marked, seen = [], self._turns.setdefault(name, [])
         for number, turn in enumerate(turns, 1):
@@ -267,27 +252,6 @@ class _Marker:
                 UNREAD,
             )
 
-    def _refuse_count(self, field: _Field) -> None:
-        marks, most = (
-            max(field.counts, key=lambda count: abs(count - len(field.items)) if count else -1),
-            len(field.items),
-        )
-        raise MediaError(
-            f"{self._row['id']}: field {field.name!r} has {_number(most, 'item')}, and its texts have"
-            f" {_number(marks, 'place')} for them (<{field.kind}>, or content parts of that type). Make them as many, or drop the row.",
-            COUNT,
-        )
-
-
-def _field_of(row: Row, kind: str) -> _Field | None:
-    """The field with items of a kind; one that is null is none. Raises ``MediaError`` for two."""
-    names = [name for name in (kind, f"{kind}s") if row.get(name) is not None]
-    if len(names) > 1:
-        raise MediaError(
-            f"{row['id']}: it has the fields {names[0]!r} and {names[1]!r}. Keep one of them, with all items.", COUNT
-        )
-    return _Field(kind, names[0], row[names[0]]) if names else None
-
 
 @lru_cache(maxsize=64)
 def _pattern(kinds: tuple[str, ...]) -> re.Pattern[str]:
@@ -308,9 +272,9 @@ def _spelling(turn: Any) -> tuple[str, str] | None:
     return None if found is None or turn[found[0]] == _CALL else found
 
 
+def _has_list(turn: Any) -> bool:
+    return isinstance(turn, Mapping) and any(isinstance(turn.get(key), list) for _, key in _SPELLINGS)
+
+
 def _role(role: Any) -> Any:
     return ROLES.get(role, role) if isinstance(role, str) else role
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

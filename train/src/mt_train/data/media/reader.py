@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -13,16 +13,32 @@ import torch
 from torch import Tensor
 
 from mt_core.errors import DataError
-from mt_core.media import Arrays, Processor
+from mt_core.media import Arrays, DescribesItems, Processor
 from mt_core.nn import Batch, MediaBatch
-from mt_core.rows import MediaItem
+from mt_core.rows import MediaItem, MediaSpan
 
 MOST_THREADS = 8
 
 
-def fill_media(processors: Mapping[str, Processor], batch: Batch) -> Batch:
-    """Return the batch with the inputs of every encoder, by its name. Raises ``DataError`` for an item that cannot be read any more."""
-    return replace(batch, media={name: _fill(batch.media.get(name), each) for name, each in processors.items()})
+@dataclass(frozen=True)
+class MediaReader:
+    """Reads media for the encoders of a run, and says what they are."""
+
+    processors: Mapping[str, Processor]
+    """By the name of the encoder."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Return the batch with the inputs of every encoder. Raises ``DataError`` for an item that cannot be read any more."""
+        return replace(
+            batch, media={name: _fill(batch.media.get(name), each) for name, each in self.processors.items()}
+        )
+
+    def describe(self, span: MediaSpan) -> str:
+        """Format an item for people: ``⟨image 336×336 → 576 tokens: photo.jpg⟩``."""
+        processor = self.processors[span.item.encoder]
+        what = processor.describe(span.item) if isinstance(processor, DescribesItems) else span.item.encoder
+        where = f": {span.item.path}" if span.item.path else ""
+        return f"⟨{what} → {span.tokens} tokens{where}⟩"
 
 
 def _fill(media: MediaBatch | None, processor: Processor) -> MediaBatch:

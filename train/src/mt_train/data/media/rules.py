@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mt_core.errors import DataError
@@ -14,7 +15,7 @@ KNOWN = (*sorted(FILES), "dna", "rna", "protein")
 """Kinds that rows may have, whether or not an encoder of the run reads them."""
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of the largest part, unless the run says another number: a PNG of 20 megapixels has less."""
+"""Bytes of the largest part, unless an encoder reads larger ones: a PNG of 20 megapixels has less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,19 +23,22 @@ class MediaRules:
     """Rules for parts of rows that are no text.
 
     ``kinds`` are those that encoders of the run read (``image``). Files lie below one of the ``roots``, where relative paths are looked
-    for in their order, and have at most ``max_bytes``, as content in rows has. ``spelled`` says whether ``<image>`` in a text stands for
-    the next item of the field ``images``; without it, all texts stay what they are.
+    for in their order, and have at most ``max_bytes``, as content in rows has.
     """
 
     kinds: frozenset[str]
     roots: tuple[Path, ...]
     max_bytes: int = MOST_BYTES
-    spelled: bool = True
 
-    @property
+    @cached_property
     def known(self) -> tuple[str, ...]:
         """Every kind that a row may have, each once."""
         return tuple(dict.fromkeys((*KNOWN, *sorted(self.kinds))))
+
+    @cached_property
+    def fields(self) -> tuple[tuple[str, tuple[str, str]], ...]:
+        """Each of these kinds, and names of fields with its items."""
+        return tuple((kind, (kind, f"{kind}s")) for kind in self.known)
 
     def describe(self) -> str:
         """Name for a message what the run reads."""

@@ -6,6 +6,7 @@ A text is the path of a file, or a ``data:`` URI, where its kind is one of files
 from __future__ import annotations
 
 import binascii
+import re
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,9 @@ from mt_train.data.media.rules import BASE64, EMPTY, FILES, LETTERS, SHAPE, Medi
 _DATA = "data:"
 _ENCODED = ("data", "base64")
 """Keys of base64 without a header."""
+
+_SPACE = re.compile(r"\s")
+"""Lines of base64 are joined; without any, as mostly, no copy of a large text is made."""
 
 _DEPTH = 3
 """Objects in one another: ``{"source": {"data": …}}`` in a content part."""
@@ -96,8 +100,9 @@ def _of_content(kind: str, content: bytes, rules: MediaRules, place: str) -> Med
 
 def _decode(text: str, rules: MediaRules, place: str) -> bytes:
     refuse_size(len(text) * 3 // 4 - 2, rules, f"{place} has")
+    packed = "".join(text.split()) if _SPACE.search(text) else text
     try:
-        return b64decode("".join(text.split()), validate=True)
+        return b64decode(packed, validate=True)
     except (binascii.Error, ValueError) as error:  # ValueError: a letter that is not ASCII
         raise MediaError(f"{place} is broken base64: {error}. Encode it anew, or drop the row.", BASE64) from error
 

@@ -12,7 +12,7 @@ import numpy as np
 from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_train.data.epoch import EpochRows, Group
-from mt_train.data.loader import Loader, Position, Window, make_batch, row_length
+from mt_train.data.loader import Loader, Position, Window
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.blocks import Block, Blocks
 
@@ -86,10 +86,10 @@ class StreamLoader(Loader):
         """A micro-batch of rows that may come from several blocks; without any, with the columns of the first block."""
         if not rows:
             return self._batch([])
-        samples, groups = EncodedSamples(), []
+        samples, groups = EncodedSamples(reader=self.samples.reader), []
         for row in rows:
             first = len(samples)
             for number in row.group:
                 samples.add(row.samples[number])
             groups.append(tuple(range(first, len(samples))))
-        return make_batch(samples, self.objective, groups, row_length(self, samples, groups), self.part)
+        return self.batch_of(samples, groups)

@@ -55,8 +55,13 @@ class BitFit(Adapter):
                     model.set_submodule(name, BiasedLinear(base))
 
     def trainable_parameters(self, model: TrainModel) -> list[str]:
-        """Every parameter that its module calls ``bias``. Raises ``UsageError`` where there is none."""
-        biases = [name for name, _ in model.named_parameters() if name.rpartition(".")[2] == "bias"]
+        """Every parameter that its module calls ``bias``, but for those of encoders of media. Raises ``UsageError`` where there is none."""
+        of_media = set() if model.media is None else {id(parameter) for parameter in model.media.parameters()}
+        biases = [
+            name
+            for name, parameter in model.named_parameters()
+            if name.rpartition(".")[2] == "bias" and id(parameter) not in of_media
+        ]
         if not biases:
             raise UsageError(
                 f"{type(model).__name__} has no bias among its {len(linear_layers(model))} linear layers;"

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a vision transformer: channels, blocks, heads, channels of the MLP, and pixels of a patch and of an image's side."""
+    """Sizes of a vision transformer: channels, blocks, heads, channels of the MLP, and pixels of a patch and of an image's side.
+
+    ``gated``: the MLP is SwiGLU.
+    """
 
     width: int
     blocks: int
@@ -30,6 +33,7 @@ class Shape:
     mlp: int
     patch: int
     image: int
+    gated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,7 @@ DINOV2_SIZES: Mapping[str, Shape] = {  # config.json of facebook/dinov2-…
     "small-14": Shape(384, 12, 6, 1536, 14, 224),
     "base-14": Shape(768, 12, 12, 3072, 14, 224),
     "large-14": Shape(1024, 24, 16, 4096, 14, 224),
+    "giant-14": Shape(1536, 40, 24, 4096, 14, 224, gated=True),
 }
 
 
@@ -95,7 +100,7 @@ class ViTConfig(ImageConfig):
     @property
     def shape(self) -> Shape:
         """The sizes that hold."""
-        said = {name: getattr(self, name) for name in Shape.__dataclass_fields__}
+        said = {name: getattr(self, name, None) for name in Shape.__dataclass_fields__}
         return replace(self.sizes[self.size], **{name: value for name, value in said.items() if value is not None})
 
     @property
@@ -133,6 +138,10 @@ class ViTConfig(ImageConfig):
         for name, side in (("image", shape.image), ("trained_image", self.trained_image or shape.image)):
             if side < shape.patch:
                 raise ValueError(f"{name}={side} pixels hold no patch of {shape.patch}; raise it, or lower patch")
+        if self.fit != "stretch" and self.edge is not None and self.edge < shape.image:
+            raise ValueError(
+                f"edge={self.edge} pixels are fewer than image={shape.image}, which would have a black margin; raise it, or leave it out"
+            )
         if not 0 <= self.depth <= shape.blocks:
             raise ValueError(
                 f"layer={self.layer} is none of an encoder of {shape.blocks} blocks; give {-shape.blocks - 1} to {shape.blocks},"
@@ -186,9 +195,10 @@ class Dinov2Config(ViTConfig):
     form = Form(patch_bias=True, class_token=True, first_norm=False, last_norm=True, layer_scale=True)
     margin = (256, 224)
 
-    size: Literal["tiny", "small-14", "base-14", "large-14"] = Field(
+    size: Literal["tiny", "small-14", "base-14", "large-14", "giant-14"] = Field(
         "tiny", description="named size; the options below change it"
     )
+    gated: bool | None = Field(None, description="the MLP is SwiGLU, as in the largest size")
     keep_class: bool = Field(False, description="the class token is a feature, too, and stands before the patches")
     mean: tuple[float, float, float] = Field(
         (0.485, 0.456, 0.406), description="taken from red, green and blue, which are 0 to 1"
@@ -246,8 +256,9 @@ DINOV2_NAMES = FolderNames(
     encoder="dinov2",
     model_types=("dinov2",),
     defaults={"patch_size": 14, "mlp_ratio": 4, "hidden_act": "gelu", "layer_norm_eps": 1e-6},
-    fixed={"use_swiglu_ffn": (False, None), "qkv_bias": (True, None)},
+    fixed={"qkv_bias": (True, None)},
     crops=True,
+    margin=Dinov2Config.margin,
     class_token=True,
     renamed={
         r"embeddings\.cls_token": "embeddings.class_embedding",

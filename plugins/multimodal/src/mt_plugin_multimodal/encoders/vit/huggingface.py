@@ -62,7 +62,8 @@ class FolderNames:
     """What files of one family say.
 
     ``model_types``, ``defaults`` of missing keys, ``fixed`` ones that change the maths, whether images are ``crops`` where nothing is
-    said, whether there is a ``class_token``, whether a LLaVA may have it (``in_llava``), and patterns of names → ours (``renamed``).
+    said, whether there is a ``class_token``, whether a LLaVA may have it (``in_llava``), the ``margin`` of
+    ``ImageConfig``, and patterns of names → ours (``renamed``).
     """
 
     encoder: str
@@ -71,6 +72,7 @@ class FolderNames:
     crops: bool
     class_token: bool
     in_llava: bool = False
+    margin: tuple[int, int] = (1, 1)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
 
@@ -97,7 +99,7 @@ def read_values(path: Path, names: FolderNames) -> dict[str, Any]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
     check_folder(path)
-    seen = read_processor(folder, crops=names.crops)
+    seen = read_processor(folder, crops=names.crops, margin=names.margin)
     return {**values, "image": values["trained_image"], **seen}
 
 
@@ -112,8 +114,10 @@ def _values(said: Mapping[str, Any], file: Path, names: FolderNames) -> dict[str
     given = {**DEFAULTS, **names.defaults, **{key: value for key, value in vision.items() if value is not None}}
     if "mlp_ratio" in given:
         given["intermediate_size"] = int(given["hidden_size"] * given["mlp_ratio"])
-    taken = read_features(said, file, class_token=names.class_token)
-    return {**{ours: given[theirs] for theirs, ours in KEYS.items()}, **taken}
+    values = {ours: given[theirs] for theirs, ours in KEYS.items()}
+    if given.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to a multiple of 8
+        values |= {"gated": True, "mlp": (int(values["mlp"] * 2 / 3) + 7) // 8 * 8}
+    return {**values, **read_features(said, file, class_token=names.class_token)}
 
 
 def read_tensors(path: Path, config: ViTConfig, names: FolderNames) -> Loaders:

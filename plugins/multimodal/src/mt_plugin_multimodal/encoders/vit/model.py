@@ -99,6 +99,20 @@ class MLP(nn.Module):
         return self.fc2(self.activation(self.fc1(x_ITW)))  # type: ignore[no-any-return]
 
 
+class GatedMLP(nn.Module):
+    """SwiGLU (https://arxiv.org/abs/2002.05202), gate and up projection in one."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.weights_in = nn.Linear(shape.width, 2 * shape.mlp)
+        self.weights_out = nn.Linear(shape.mlp, shape.width)
+
+    def forward(self, x_ITW: Tensor) -> Tensor:
+        """(I, T, W) -> (I, T, W)."""
+        gate_ITF, up_ITF = self.weights_in(x_ITW).chunk(2, dim=2)
+        return self.weights_out(functional.silu(gate_ITF) * up_ITF)  # type: ignore[no-any-return]
+
+
 class LayerScale(nn.Module):
     """A factor for each channel (https://arxiv.org/abs/2103.17239)."""
 
@@ -121,7 +135,7 @@ class Block(nn.Module):
         self.self_attn = Attention(shape)
         self.layer_scale1 = LayerScale(shape.width) if scaled else nn.Identity()
         self.layer_norm2 = nn.LayerNorm(shape.width, eps=config.eps)
-        self.mlp = MLP(shape, config.activation)
+        self.mlp = GatedMLP(shape) if shape.gated else MLP(shape, config.activation)
         self.layer_scale2 = LayerScale(shape.width) if scaled else nn.Identity()
 
     def forward(self, x_ITW: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import WeightsError, WeightsFormat
 from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, refuse_values
 
-from ..tensors import tensors_below
+from ..tensors import require_safetensors, tensors_below
 
 if TYPE_CHECKING:
     from . import WhisperConfig
@@ -42,6 +42,7 @@ def matches(path: Path) -> bool:
 
 def values(path: Path) -> Mapping[str, Any]:
     """Return the sizes that ``config.json`` says. Raises ``WeightsError`` for another activation, rate or window."""
+    require_safetensors(path)
     config = read_json(path / CONFIG)
     refuse_values(config, path / CONFIG, _FIXED)
     sound = path / "preprocessor_config.json"

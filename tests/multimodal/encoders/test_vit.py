@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mt_core import WeightsError
 from mt_core.media import EncoderComponent
-from mt_plugin_multimodal.encoders.vit import ClipConfig, Dinov2Config
+from mt_plugin_multimodal.encoders.vit import COMPONENTS, ClipConfig, Dinov2Config
 from mt_plugin_multimodal.plugin import mt_encoders
 
 transformers = pytest.importorskip("transformers")
@@ -97,6 +97,26 @@ def test_the_class_token_stands_first_where_it_is_kept(name: str, tmp_path: Path
     torch.testing.assert_close(features, reference(pixels).last_hidden_state.flatten(0, 1), rtol=1e-5, atol=1e-5)
 
 
+def test_a_gated_dinov2_equals_that_of_transformers(tmp_path: Path) -> None:
+    reference = theirs("dinov2", use_swiglu_ffn=True)
+    model = ours(ENCODERS["dinov2"], written(reference, tmp_path))
+    pixels = torch.randn(2, 3, 20, 20)
+    expected = reference(pixels).last_hidden_state[:, 1:].flatten(0, 1)
+    torch.testing.assert_close(model({"pixels": pixels}, [25, 25]), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip", "dinov2"])
+def test_features_have_the_dtype_of_the_weights(name: str) -> None:
+    component = ENCODERS[name]
+    config = component.config(image=20, trained_image=16)
+    fp32, bf16 = component.build(config), component.build(config).bfloat16()
+    bf16.load_state_dict(fp32.state_dict())
+    pixels = torch.randn(1, 3, 20, 20)
+    features = bf16({"pixels": pixels}, [25])
+    assert features.dtype == torch.bfloat16
+    torch.testing.assert_close(features.float(), fp32({"pixels": pixels}, [25]), rtol=0.1, atol=0.1)
+
+
 @pytest.mark.parametrize("name", ["clip", "siglip", "dinov2"])
 def test_positions_are_interpolated_for_another_image_as_transformers_does(name: str, tmp_path: Path) -> None:
     reference = theirs(name)
@@ -108,7 +128,7 @@ def test_positions_are_interpolated_for_another_image_as_transformers_does(name:
 
 
 def test_blocks_above_the_layer_are_not_built_and_all_others_get_a_gradient() -> None:
-    for component in mt_encoders()[:3]:
+    for component in COMPONENTS:
         model = component.build(component.config(layer=-2))
         assert not any(name.startswith(("encoder.layers.1.", "post_layernorm")) for name, _ in model.named_parameters())
         model({"pixels": torch.randn(1, 3, 16, 16)}, [16]).square().sum().backward()
@@ -228,6 +248,7 @@ def test_the_image_processor_of_a_folder_comes_with_its_sizes(tmp_path: Path) ->
         ({"layer": -4}, "give -3 to 2"),
         ({"heads": 3}, "heads=3 do not divide width=64"),
         ({"image": 3}, "hold no patch of 4"),
+        ({"edge": 15}, "black margin"),
         ({"std": [0.5, 0, 0.5]}, "divides by 0"),
         ({"background": "whitish"}, "unknown color specifier"),
         ({"size": "huge"}, "size"),
@@ -244,6 +265,7 @@ def test_sizes_that_do_not_fit_are_one_message(options: dict[str, Any], message:
         ("clip", {"size": "base-16"}, 85_797_888, 196),
         ("clip", {"size": "large-14-336"}, 303_505_408, 576),
         ("siglip", {"size": "so400m-14-384"}, 428_225_600 - 15_238_352, 729),
+        ("dinov2", {"size": "giant-14", "trained_image": 518}, 1_136_480_768 - 1536, 256),
         ("dinov2", {"size": "base-14", "trained_image": 518}, 86_580_480 - 768, 256),
     ],
 )

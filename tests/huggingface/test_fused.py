@@ -1,0 +1,37 @@
+"""Norms of transformers are run by mt_core's operation where that gives their bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.huggingface import tiny_models
+from torch import nn
+
+from mt_core.nn import RMSNorm
+from mt_plugin_huggingface.config import HuggingFaceConfig
+from mt_plugin_huggingface.model import HuggingFaceModel
+
+
+def norms_of(model: nn.Module) -> dict[str, nn.Module]:
+    return {name: each for name, each in model.named_modules() if name.endswith("norm") and not [*each.children()]}
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gpt_oss", "llama", "olmo2"])
+def test_root_mean_square_norms_have_the_bits_and_the_gradients_of_transformers(kind: str) -> None:
+    """Scaled in the dtype of the input, in fp32, or by what is beyond 1."""
+    theirs = norms_of(tiny_models.model(kind))
+    ours = norms_of(HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content(kind))))
+    assert ours.keys() == theirs.keys()
+    for name, norm in ours.items():
+        assert isinstance(norm, RMSNorm), name
+        norm.load_state_dict(theirs[name].state_dict())
+        for dtype in (torch.bfloat16, torch.float32):
+            x = torch.randn(2, 3, len(norm.weight)).to(dtype).requires_grad_()
+            outputs = [each.to(dtype)(x) for each in (norm, theirs[name])]
+            assert torch.equal(*outputs), name
+        torch.testing.assert_close(*(torch.autograd.grad(each.square().sum(), x)[0] for each in outputs))
+
+
+def test_a_norm_that_is_another_one_stays_transformers_own() -> None:
+    model = HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content("cohere2")))
+    assert not any(isinstance(each, RMSNorm) for each in norms_of(model).values())

@@ -1,0 +1,80 @@
+"""The bench of layout_worker.py for runs with an encoder. Run by test_media_layouts.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import layout_worker
+import spelled_media
+import torch.distributed as dist
+from layout_worker import Bench, Losses, main
+
+from mt_conformance.host import named_host
+from mt_core.plugins.host import PluginHost
+from mt_train.engine.engine import Engine
+from mt_train.engine.processes import Process
+
+PLUGINS = ("mt_plugin_llama.plugin", "mt_plugin_optim.plugin", "mt_plugin_adapters.plugin", "spelled_media")
+ENCODERS = {"letters": {"projector": "pairs"}}
+SGD = {"name": "sgd", "lr": 0.1}
+WORDS = ("abc", "hagged", "f", "beadche", "cafe", "dd")
+WITH_MEDIA = (range(8), range(8, 12), range(0), range(28, 32), range(32, 40))
+"""Rows with words of each step of eight: all, those of the first of two ranks, none, those of the second, and all; of the last step
+there are three rows, so that the second rank has an empty one."""
+
+
+def row(number: int, *, words: int) -> dict[str, Any]:
+    """A row with up to two words in it."""
+    text = "the quick brown fox jumps"[number % 7 : 9 + number % 11]
+    found = [text]
+    for each in range(words):
+        found += [WORDS[(number + each) % len(WORDS)], f" {text[: 3 + number % 4]}"]
+    return {"parts": found}
+
+
+def write_rows(folder: Path) -> None:
+    """Write the rows of training and of evaluation, some of whose batches have no word."""
+    words = {number for each in WITH_MEDIA for number in each}
+    training = [row(number, words=(1 + number % 2) * (number in words)) for number in range(35)]
+    held_out = [row(number, words=int(number in (4, 5))) for number in range(11)]
+    for name, rows in (("words", training), ("held-out", held_out)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+_summary = layout_worker.summary
+
+
+def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
+    """Also how many items each rank has read."""
+    reads: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(reads, len(spelled_media.READS))
+    spelled_media.READS.clear()
+    names = [name for name, each in engine.named_parameters() if each.requires_grad]
+    return {**_summary(engine, losses), "reads": reads, "trained": names}
+
+
+class Reads(Bench):
+    """Runs with an encoder, on rows of its own."""
+
+    def __init__(self, host: PluginHost, process: Process, deepspeed: Any, rows: Path) -> None:
+        folder = Path(layout_worker.sys.argv[3]).parent
+        if process.is_main:
+            write_rows(folder)
+        dist.barrier()
+        super().__init__(named_host(*PLUGINS), process, deepspeed, folder / "words.jsonl")
+        self.folder = folder
+
+    def session(self, case: dict[str, Any], *arguments: Any, **keywords: Any) -> Any:
+        data = {"eval": str(self.folder / "held-out.jsonl"), "shuffle": False, "batching": "padding"}
+        usual = {"objective": "spelled", "optimizer": SGD, "schedule": "constant", "clip": 100.0, "steps": 5}
+        case = {**usual, **case, "data": {**data, **case.get("data", {})}}
+        case["more"] = {"encoders": ENCODERS, **case.get("more", {})}
+        return super().session(case, *arguments, **keywords)
+
+
+layout_worker.summary = summary
+
+if __name__ == "__main__":
+    main(Reads)

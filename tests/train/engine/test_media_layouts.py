@@ -1,0 +1,166 @@
+"""Runs with an encoder on every layout equal one process, whichever ranks have media: all cases in one launch of one process, and in one
+of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+WORKER = "train/engine/media_worker.py"
+Launch = Callable[..., dict[str, Any]]
+FROZEN: dict[str, Any] = {"train": {"disable": ["media.*.encoder.*"]}}
+ADAMW: dict[str, Any] = {"optimizer": {"name": "adamw", "lr": 1e-2}}
+LORA: dict[str, Any] = {"adapter": {"name": "lora", "rank": 2}, **ADAMW}
+ALL_AT_ONCE: dict[str, Any] = {"steps": 1, "train": {"global_batch_size": 64, "micro_batch_size": 64}}
+PIPELINE: dict[str, Any] = {"stage": "auto", "pipeline": 2, "micro": 2}
+SEQUENCE: dict[str, Any] = {"stage": 1, "sequence": 2}
+
+ALONE: dict[str, dict[str, Any]] = {
+    "plain": {"stage": 0},
+    "plain, one row at a time": {"stage": 0, "micro": 1},
+    "frozen": {"stage": 0, **FROZEN},
+    "lora": {"stage": 0, **LORA},
+    "padded rows at once": {"stage": 0, **ALL_AT_ONCE},
+    "packed rows at once": {"stage": 0, **ALL_AT_ONCE, "data": {"batching": "packing"}},
+    "adamw": {"stage": 1, **ADAMW},
+}
+PROVE: dict[str, Any] = {"do": "prove", "objective": "spelled", "data": {"batching": "packing"}}
+SHARED: dict[str, dict[str, Any]] = {
+    **{f"plain, zero{stage}": {"stage": stage} for stage in range(4)},
+    "plain, zero3, one row at a time": {"stage": 3, "micro": 1},
+    "plain, pipeline": PIPELINE,
+    "plain, sequence": SEQUENCE,
+    "frozen, zero3": {"stage": 3, **FROZEN},
+    "frozen, pipeline": {**PIPELINE, **FROZEN},
+    "lora, zero3": {"stage": 3, **LORA},
+    "adamw, zero3": {"stage": 3, **ADAMW},
+    "adamw, resumed at zero3": {"stage": 3, "do": "resume", **ADAMW},
+    "adamw, pipeline to zero1": {**PIPELINE, "do": "resume", **ADAMW, "then": {"stage": 1, "pipeline": 1}},
+}
+MORE: dict[str, dict[str, Any]] = {
+    **{f"frozen, zero{stage}": {"stage": stage, **FROZEN} for stage in (0, 1, 2)},
+    **{f"plain, zero{stage}, one row at a time": {"stage": stage, "micro": 1} for stage in (1, 2)},
+    "plain, zero3, recomputed": {"stage": 3, "recompute": True},
+    "plain, pipeline, recomputed": {**PIPELINE, "recompute": True},
+    "plain, sequence at zero3": {"stage": 3, "sequence": 2},
+    "lora, pipeline, recomputed": {**PIPELINE, **LORA, "recompute": True},
+    "lora, sequence": {**SEQUENCE, **LORA},
+    "adamw, zero1 to pipeline": {"stage": 1, "do": "resume", **ADAMW, "then": PIPELINE},
+    "adamw, sequence to zero3": {**SEQUENCE, "do": "resume", **ADAMW, "then": {"stage": 3, "sequence": 1}},
+    "adamw, resumed at zero1": {"stage": 1, "do": "resume", **ADAMW},
+    "adamw, zero1": {"stage": 1, **ADAMW},
+    "lora, resumed at zero3": {"stage": 3, "do": "resume", **LORA},
+}
+"""What takes too long for every day."""
+
+
+PROVED = {"prove": {**PROVE, "stage": 0}, "prove, pipeline": {**PROVE, **PIPELINE}}
+
+
+@pytest.fixture(scope="module")
+def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), ALONE)
+
+
+@pytest.fixture(scope="module")
+def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), SHARED | PROVED)
+
+
+@pytest.fixture(scope="module")
+def more(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return launch(WORKER, 2, tmp_path_factory.mktemp("more"), MORE)
+
+
+@pytest.fixture(scope="module")
+def four(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    cases = {"plain, pipeline": PIPELINE, "plain, pipeline and sequence": {**PIPELINE, "sequence": 2}}
+    return launch(WORKER, 4, tmp_path_factory.mktemp("four"), cases)
+
+
+def require_equal(found: dict[str, Any], plain: dict[str, Any], tolerance: float = 1e-6) -> None:
+    """Losses, norms and every weight, those of encoder and projector among them."""
+    assert found["tokens"] == plain["tokens"]
+    for key in ("losses", "norms", "eval"):
+        assert found[key] == pytest.approx(plain[key], rel=tolerance), key
+    assert found["values"].keys() == plain["values"].keys()
+    for name, values in plain["values"].items():
+        assert found["values"][name] == pytest.approx(values, abs=tolerance), name
+
+
+@pytest.mark.parametrize("case", PROVED)
+def test_media_of_other_documents_change_no_bit_of_a_document(two: dict[str, Any], case: str) -> None:
+    """And where attention mixes them they do."""
+    assert two[case]["honest"] == 0.0
+    assert two[case]["leaky"] > 1e-5
+
+
+def tolerance_of(case: str) -> float:
+    """Adam divides by the root of what may be nearly nothing, and so makes more of a rounding."""
+    return 1e-6 if case.startswith(("plain", "frozen")) else 1e-4
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_two_processes_equal_one_whichever_has_media(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
+    """Both ranks, the first, none, the second, and one whose rows have ended; evaluations, too."""
+    require_equal(two[case], one[case.partition(",")[0]], tolerance_of(case))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", MORE)
+def test_two_processes_equal_one_on_more_layouts(one: dict[str, Any], more: dict[str, Any], case: str) -> None:
+    require_equal(more[case], one[case.partition(",")[0]], tolerance_of(case))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", ["plain, pipeline", "plain, pipeline and sequence"])
+def test_two_pipelines_equal_one_process(one: dict[str, Any], four: dict[str, Any], case: str) -> None:
+    require_equal(four[case], one["plain"])
+
+
+def test_rows_one_at_a_time_give_the_training_of_all_at_once(one: dict[str, Any]) -> None:
+    require_equal(one["plain, one row at a time"], one["plain"])
+
+
+def test_packed_rows_give_the_training_of_padded_ones(one: dict[str, Any]) -> None:
+    require_equal(one["packed rows at once"], one["padded rows at once"])
+
+
+def test_media_are_learned_from(one: dict[str, Any], two: dict[str, Any]) -> None:
+    """Else equal values would show nothing: what is trained of the encoder changes, and what is frozen does not."""
+    media = [name for name in one["plain"]["values"] if name.startswith("media.letters.")]
+    assert len(media) == 7
+    for name in media:
+        is_changed = one["plain"]["values"][name] != one["frozen"]["values"][name]
+        assert is_changed, name
+        of_encoder = ".encoder." in name
+        assert (name in one["frozen"]["trained"]) is not of_encoder
+        assert (one["frozen"]["values"][name] == one["lora"]["values"][name]) is of_encoder
+
+
+def test_a_run_with_media_goes_on_bit_for_bit(two: dict[str, Any]) -> None:
+    for key in ("losses", "norms", "state"):
+        assert two["adamw, resumed at zero3"][key] == two["adamw, zero3"][key], key
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", ["adamw, resumed at zero1", "lora, resumed at zero3"])
+def test_more_runs_with_media_go_on_bit_for_bit(two: dict[str, Any], more: dict[str, Any], case: str) -> None:
+    whole = {**two, **more}[case.replace("resumed at ", "")]
+    assert more[case]["losses"] == whole["losses"]
+    assert more[case]["state"] == whole["state"]
+
+
+@pytest.mark.parametrize("case", ["plain, zero1", "plain, sequence", "plain, pipeline"])
+def test_each_item_is_read_by_the_ranks_that_encode_it(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
+    """Once where ranks have rows of their own, by all that share them, and by the first stage of a pipeline alone."""
+    (all_of_them,) = one["plain"]["reads"]
+    assert all_of_them == 34
+    first, second = two[case]["reads"]
+    assert {
+        "plain, zero1": first + second == all_of_them and min(first, second) > 0,
+        "plain, sequence": first == second == all_of_them,
+        "plain, pipeline": (first, second) == (all_of_them, 0),
+    }[case]
