@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.multimodal.llava import GREEDY, IMAGE, TOKENS, open_llava, write_llava, write_pictures
 
 from mt_core.errors import UsageError
 from mt_core.generation import GenerationConfig, SamplingRules
@@ -23,6 +22,8 @@ from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import last_logits
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import Request
+
+from .llava import GREEDY, IMAGE, TOKENS, open_llava, write_llava, write_pictures
 
 pytest.importorskip("transformers")
 
