@@ -33,7 +33,7 @@ from .experts import (
 from .frame import Call, Frame, mix_in
 from .fused import use_fused
 from .initial import InitialValues
-from .linear import use_transposed_linear
+from .linear import use_projections, use_transposed_linear
 from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -66,6 +66,7 @@ class HuggingFaceModel(TrainModel):
         if not kind.plain_head:
             mix_in(self.get_submodule(kind.head), _Head, outside=outside)
         use_transposed_linear(self.get_submodule(kind.blocks))
+        use_projections(self.get_submodule(kind.blocks), kind.read_weights)
         watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
