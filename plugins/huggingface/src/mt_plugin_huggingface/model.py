@@ -18,8 +18,9 @@ from torch import Generator, Tensor, nn
 
 from mt_core.nn import BlockContext, Layer, TrainModel
 
-from .attention import Rule, lend_states, states_of, use_context
+from .attention import Rule, use_context
 from .build import build_language_model, mask_rules, true_buffers
+from .cache import lend_states, states_of
 from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
 from .experts import (
     TheirExperts,
