@@ -40,9 +40,9 @@ class WholeModel:
         if not encoders:
             return None
         if len(encoders) > 1:
-            names = ", ".join(each.name for each in encoders)
+            listed = ", ".join(each.name for each in encoders)
             raise UsageError(
-                f"the model has {len(encoders)} encoders ({names}), and a Hugging Face folder one; {_KEPT}"
+                f"the model has {len(encoders)} encoders ({listed}), and a Hugging Face folder one; {_KEPT}"
             )
         (encoder,) = encoders
         projector = encoder.projector.offer.component
