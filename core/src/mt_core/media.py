@@ -114,6 +114,8 @@ class EncoderConfig(MtConfig):
     @field_validator("projector", mode="before")
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {**cls.model_fields["projector"].default, **value} if "name" not in value else value
         return {"name": value} if isinstance(value, str) else value
 
 

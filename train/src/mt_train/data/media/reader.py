@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import torch
@@ -18,20 +19,41 @@ from mt_core.nn import Batch, MediaBatch
 from mt_core.rows import MediaItem, MediaSpan
 
 MOST_THREADS = 8
+MOST_AHEAD = 64
+"""Items that are read ahead at once: their arrays are in memory until they are used."""
+
+
+def _default_threads() -> int:
+    return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
 class MediaReader:
-    """Reads media for the encoders of a run, and says what they are."""
+    """Reads media for the encoders of a run, and says what they are.
+
+    Items are read in ``threads``, those of the next step while this one is computed (``read_ahead``); with 0 where they are asked for.
+    That changes no byte: reading is a function of the content.
+    """
 
     processors: Mapping[str, Processor]
     """By the name of the encoder."""
+    threads: int = field(default_factory=_default_threads)
+    _ahead: dict[MediaItem, Future[Arrays]] = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with the inputs of every encoder. Raises ``DataError`` for an item that cannot be read any more."""
-        return replace(
-            batch, media={name: _fill(batch.media.get(name), each) for name, each in self.processors.items()}
-        )
+        media = {name: self._fill(batch.media.get(name), each) for name, each in self.processors.items()}
+        return replace(batch, media=media)
+
+    def read_ahead(self, items: Iterable[MediaItem]) -> None:
+        """Begin to read what comes next, ``MOST_AHEAD`` items of it; what was begun before is forgotten. A fault is raised by whoever asks
+        for the item."""
+        for begun in self._ahead.values():
+            begun.cancel()
+        self._ahead.clear()
+        if self.threads:
+            first = islice(dict.fromkeys(items), MOST_AHEAD)
+            self._ahead.update((item, self._begin(self.processors[item.encoder], item)) for item in first)
 
     def describe(self, span: MediaSpan) -> str:
         """Format an item for people: ``⟨image 336×336 → 576 tokens: photo.jpg⟩``."""
@@ -40,15 +62,21 @@ class MediaReader:
         where = f": {span.item.path}" if span.item.path else ""
         return f"⟨{what} → {span.tokens} tokens{where}⟩"
 
+    def _fill(self, media: MediaBatch | None, processor: Processor) -> MediaBatch:
+        if media is None:
+            measured, arrays = processor.dummy()
+            nothing = torch.empty(0, dtype=torch.int64)
+            return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
+        return replace(media, inputs=_join(self._read_all(processor, media.items)))
 
-def _fill(media: MediaBatch | None, processor: Processor) -> MediaBatch:
-    if media is None:
-        measured, arrays = processor.dummy()
-        nothing = torch.empty(0, dtype=torch.int64)
-        return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
-    if len(media.items) == 1:
-        return replace(media, inputs=_join([_read(processor, media.items[0])]))
-    return replace(media, inputs=_join(list(_pool().map(lambda item: _read(processor, item), media.items))))
+    def _read_all(self, processor: Processor, items: Sequence[MediaItem]) -> list[Arrays]:
+        if not self.threads:
+            return [_read(processor, item) for item in items]
+        begun = [self._ahead.get(item) or self._begin(processor, item) for item in items]
+        return [each.result() for each in begun]
+
+    def _begin(self, processor: Processor, item: MediaItem) -> Future[Arrays]:
+        return _pool(self.threads).submit(_read, processor, item)
 
 
 def _read(processor: Processor, item: MediaItem) -> Arrays:
@@ -67,6 +95,6 @@ def _join(items: Sequence[Arrays]) -> dict[str, Tensor]:
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
+def _pool(threads: int) -> ThreadPoolExecutor:
     """Threads that read: libraries for pictures and sounds do not hold the interpreter meanwhile."""
-    return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="media")
+    return ThreadPoolExecutor(threads, thread_name_prefix="media")
