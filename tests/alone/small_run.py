@@ -29,6 +29,7 @@ ASKED = [
     *("--evaluations.perplexity.rows.name", "csv", "--evaluations.perplexity.rows.path", "rows.csv"),
     *("--evaluations.perplexity.column", "prompt"),
 ]
+ENCODED = ["--encoders", "hyenadna", "--encoders.hyenadna.projector", "linear", "--encoders.hyenadna.dim", "16"]
 REWARDED = ["--objective", "grpo", "--objective.prompts", "2", "--objective.group", "2", "--rewards", "length"]
 REWARDED += [
     "--rewards.length.most",
@@ -43,6 +44,7 @@ REWARDED += [
 RUNS = {
     "adapters": [*KIT, "--adapter", "dora"],
     "alignment": [*KIT, "--dataset", "jsonl", "--dataset.path", "pairs.jsonl", "--objective", "dpo"],
+    "bio": [*KIT, "--dataset", "jsonl", "--dataset.path", "sequences.jsonl", "--objective", "sft", *ENCODED],
     "callbacks": [*KIT, "--callbacks", "ema", "--task-print", "perplexity"],
     "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
     "evals": [*KIT, "--evaluations", "perplexity", *ASKED],
@@ -122,6 +124,8 @@ def test_two_steps_are_trained_with_what_it_brings(
     Path("rows.csv").write_text("prompt,response\n" + "".join(f"say {n},it is {n}\n" for n in range(32)))
     pairs = [{"prompt": f"say {n}", "chosen": f"it is {n}", "rejected": "no"} for n in range(32)]
     Path("pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in pairs))
+    rows = [{"prompt": "<dna>?", "response": "no", "dna": "ACGTN"} for _ in range(32)]
+    Path("sequences.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     Path("history.json").write_text("[]")
     few = ["--train.steps", "2", "--train.micro-batch-size", "2", "--train.sequence-len", "64", "--output", "run"]
     assert main([*WORDS, *served, *few]) == 0

@@ -63,6 +63,7 @@ ELSEWHERE = {
     "weights/files.py": "tests/llama/test_formats.py",
     "weights/folder.py": "tests/llama/test_formats.py",
     "weights/rope_json.py": "tests/core/weights/test_config_json.py",
+    "weights/whole.py": "tests/multimodal/test_llava_folders.py",
 }
 """Module → the test of what it is a part of: one that is tested through its users, or with a module that it was cut from."""
 

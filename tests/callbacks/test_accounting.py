@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from mt_core.nn import SdpaAttention, TokenObjective
-from mt_core.rows import Sample
+from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector, SdpaAttention, TokenObjective, TrainModel
+from mt_core.rows import MediaItem, MediaSpan, Sample
 from mt_plugin_callbacks import accounting
 from mt_train import load_run, train
 from mt_train.tracking.metrics import MetricsFile
@@ -31,6 +34,44 @@ def test_operations_are_those_that_torch_counts(runs: Any) -> None:
         TokenObjective().loss(model(batch), model.head, batch).loss_sum.backward()
     assert record["petaflop"] * 1e15 == pytest.approx(counter.get_total_flops() * 6, rel=0.03)
     assert record["mfu"] == pytest.approx(record["teraflops"] / 2.0)
+
+
+class Widths(Encoder):
+    """Two matrices behind a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 8)
+        self.layers = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 12))
+
+    def forward(self, inputs: Any, features: Any) -> Tensor:
+        return self.layers(self.table(inputs["bases"]))
+
+
+class Wider(Projector):
+    """A matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 32)
+
+    def forward(self, features_NW: Tensor, features: Any, grids: Any) -> Tensor:
+        return self.linear(features_NW)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_operations_of_encoders_are_those_that_torch_counts(frozen: bool) -> None:
+    """With torch's own counter, forward and backward, of an encoder that trains and of one that does not."""
+    model = TrainModel()
+    model.media = MediaInputs({"dna": ProjectedEncoder(Widths(), Wider())})
+    model.media["dna"].encoder.requires_grad_(not frozen)
+    span = MediaSpan(2, 20, MediaItem("dna"), 20)
+    batch = TokenObjective().collate([[Sample(list(range(64)), [True] * 64, "row", media=(span,))]], length=64)
+    media = replace(batch.media["dna"], inputs={"bases": torch.zeros(20, dtype=torch.int64)})
+    with FlopCounterMode(display=False) as counter:
+        model.media["dna"](media).sum().backward()
+    assert accounting.media_flop(model, replace(batch, media={"dna": media})) == counter.get_total_flops()
+    assert accounting.media_flop(TrainModel(), batch) == 0
 
 
 def test_without_a_known_peak_there_is_no_share_of_it(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,22 @@ def test_a_model_in_four_bits_still_chooses_by_its_router(kind: str) -> None:
     assert torch.isfinite(logits_of(model, rows_of(ids_of(1, 8)))).all()
 
 
+@pytest.mark.parametrize("kind", ["jamba", "nemotron_h"])
+def test_what_stands_for_a_projection_of_a_mixer_is_called_in_training(kind: str) -> None:
+    """Their code reads some weights without a call, and kernels would take others: an adapter there would do nothing."""
+    model = built(kind)
+    list_experts(model)
+    blocks = model.get_submodule(model.config.kind.blocks)
+    targets = {name: each for name, each in blocks.named_modules() if name.rpartition(".")[2] in model.default_targets}
+    called: set[str] = set()
+    for name, each in targets.items():
+        each.register_forward_hook(lambda *_, name=name: called.add(name))
+    assert model.training
+    logits_of(model, rows_of(ids_of(2, 24)))
+    assert called == targets.keys()
+    assert "dt_proj" not in model.default_targets
+
+
 def test_the_balance_loss_is_that_of_transformers() -> None:
     """Both are defined alike for one mixture and one row; each choice of a token counts as one."""
     ids, size = ids_of(1, 24), {"num_hidden_layers": 1}

@@ -37,6 +37,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "zero3-lora": {"stage": 3, **LORA},
     "zero3-packed": {"stage": 3, **PACKED},
     "sequence-packed": {"stage": 3, "sequence": 2, **PACKED},
+    "expert": {"stage": 1, "expert": 2},
     "pipeline": {"stage": "auto", "pipeline": 2},
     "pipeline-packed": {"stage": "auto", "pipeline": 2, "recompute": True, **PACKED},
 }
@@ -47,8 +48,11 @@ NEEDS = {
     "sequence-": "zero3",
     "lora": "adapters",
     "pipeline": "pipeline",
+    "expert": "expert",
 }
 """Part of a layout's name → the limit of a type that excludes it."""
+EXPERTS = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}
+"""Keys of the number of experts."""
 
 Launch = Callable[..., dict[str, Any]]
 
@@ -63,12 +67,15 @@ def content(kind: str) -> dict[str, Any]:
 
 def layouts_of(kind: str, layouts: Iterable[str], *, soak: bool = False) -> list[str]:
     """Layouts that a type has; in CI without those that others cover: packed rows stand for padded ones where a type has both."""
-    limits = known_types()[content(kind)["model_type"]].limits
-    can = [name for name in layouts if not any(need in limits for part, need in NEEDS.items() if part in name)]
+    found = content(kind)
+    limits = known_types()[found["model_type"]].limits
+    lacks = {*limits, *(() if EXPERTS & found.keys() and "adapters" not in limits else ("expert",))}
+    can = [name for name in layouts if not any(need in lacks for part, need in NEEDS.items() if part in name)]
     if soak:
         return can
     is_adapted = kind in ("deepseek_v3", "gpt_oss", "sparse", *ADAPTERS)
     covered = {"zero1", "zero2", "recompute"} if "packing" in limits else {"zero2", "zero3", "recompute"}
+    covered |= {"expert"}  # tests/train/engine/test_experts.py
     covered |= set() if is_adapted else {"lora", "zero3-lora"}
     return [name for name in can if name not in covered]
 
@@ -139,3 +146,23 @@ def test_every_type_on_every_layout(kinds: list[str], launch: Launch, tmp_path_f
         if result["losses"] != alone[plain]["losses"]:
             wrong.append(f"{case}: {result['losses']}, not {alone[plain]['losses']}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kinds", [ALL[at : at + TOGETHER] for at in range(0, len(ALL), TOGETHER)], ids="-".join)
+def test_every_type_learns_in_bf16_what_it_does_in_fp32(
+    kinds: list[str], launch: Launch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """At ZeRO 3, where a model is built in bf16, and what files have and nothing trains is in fp32."""
+    stages = {kind: {"stage": 2 if "zero3" in known_types()[kind].limits else 3} for kind in kinds}
+    families = {kind: {"name": "huggingface", "max_seq_len": 512, "config": content(kind)} for kind in kinds}
+    cases = {
+        f"{kind}: {dtype}": {**stages[kind], "dtype": dtype, "family": families[kind]}
+        for kind in kinds
+        for dtype in ("fp32", "bf16")
+    }
+    found = launch("families/family_worker.py", 2, tmp_path_factory.mktemp("two"), cases)
+    for kind in kinds:
+        losses, expected = found[f"{kind}: bf16"]["losses"], found[f"{kind}: fp32"]["losses"]
+        assert losses[0] == pytest.approx(expected[0], rel=1e-2), kind
+        assert losses[-1] == pytest.approx(expected[-1], rel=0.1), kind

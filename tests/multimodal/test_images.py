@@ -153,7 +153,7 @@ def test_features_follow_from_the_header_and_the_digest_from_the_content(tmp_pat
     item = MediaItem("clip", path=str(path), digest=measured.digest)
     assert reader.read(item)["pixels"].shape == (1, 3, 16, 16)
     path.write_bytes(encoded(picture(seed=1), "PNG"))
-    with pytest.raises(DataError, match="another image"):
+    with pytest.raises(DataError, match="another content"):
         reader.read(item)
 
 

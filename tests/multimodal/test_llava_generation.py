@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.multimodal.llava import GREEDY, IMAGE, TOKENS, open_llava, write_llava, write_pictures
 
 from mt_core.errors import UsageError
 from mt_core.generation import GenerationConfig, SamplingRules
@@ -23,6 +23,8 @@ from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import last_logits
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import Request
+
+from .llava import GREEDY, IMAGE, TOKENS, open_llava, write_llava, write_pictures
 
 pytest.importorskip("transformers")
 
@@ -206,3 +208,13 @@ def test_a_file_of_prompts_names_its_images(folder: Path, tmp_path: Path) -> Non
     written = [json.loads(line) for line in out.read_text().splitlines()]
     assert [each["tokens"] for each in written] == [5, 5, 5]
     assert TOKENS == 16
+
+
+def test_a_conversation_takes_an_image_where_a_turn_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("<image> what?\nand now?\n<image> again?\n"))
+    assert ask(folder, "--chat", "--chat-template", "chatml", "--image", str(folder / "0.png")) == 0
+    told = capsys.readouterr().err
+    assert told.count("error:") == 1
+    assert "<image> 1 times, and there are 0 files" in told

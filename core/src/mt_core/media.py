@@ -119,6 +119,8 @@ class EncoderConfig(MtConfig):
     @field_validator("projector", mode="before")
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {**cls.model_fields["projector"].default, **value} if "name" not in value else value
         return {"name": value} if isinstance(value, str) else value
 
 
@@ -133,7 +135,10 @@ class EncoderComponent(Component):
 
     ``reads`` are the kinds of parts that it takes (``image``); a run has one encoder for each kind. ``width(config)`` is that of a feature,
     ``processor(config)`` the half that reads, both without torch. ``formats`` are those of ``weights``; names there are
-    those of the module that ``build`` returns. ``layouts`` need not be said: whoever has the first layer encodes.
+    those of the module that ``build`` returns. A format that writes has ``exported`` and ``written``, too: the keys of a whole model's
+    ``config.json`` beside ``text_config``, ``architectures`` among them, and the tensors of its files, those included that are not built.
+    ``files(config, token)`` are JSON files that say there how media are read, and which token stands for them. ``layouts`` need
+    not be said: whoever has the first layer encodes.
     """
 
     config: type[MtConfig] = EncoderConfig
@@ -143,6 +148,7 @@ class EncoderComponent(Component):
     width: Callable[[Any], int]
     processor: Callable[[Any], Processor]
     formats: tuple[WeightsFormat, ...] = ()
+    files: Callable[[Any, str], Mapping[str, Mapping[str, Any]]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,7 +27,7 @@ class Case:
 
 
 PAPER = [
-    Case("no model", (), ("model: is required", "installed:", "llama")),
+    Case("no model", (), ("model: is required", "--model.weights FOLDER", "installed:", "llama")),
     Case("unknown model", ("--model", "lama"), ("no model named 'lama'", "Did you mean 'llama'?", "mt-plugin-llama")),
     Case("unknown size", (*LLAMA, "--model.variant", "tinny"), ("no size 'tinny'", "Did you mean 'tiny'?", "3.1-8b")),
     Case(

@@ -7,17 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import layout_worker
+import numpy as np
 import spelled_media
+import torch
 import torch.distributed as dist
 from layout_worker import Bench, Losses, main
+from PIL import Image
 
 from mt_conformance.host import named_host
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.features import with_features
+from mt_train.assemble.report import describe_media_part, media_parts
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import Process
 
-PLUGINS = ("mt_plugin_llama.plugin", "mt_plugin_optim.plugin", "mt_plugin_adapters.plugin", "spelled_media")
+PLUGINS = (
+    *("mt_plugin_llama.plugin", "mt_plugin_optim.plugin", "mt_plugin_adapters.plugin", "mt_plugin_multimodal.plugin"),
+    "spelled_media",
+)
 ENCODERS = {"letters": {"projector": "pairs"}}
 SGD = {"name": "sgd", "lr": 0.1}
 WORDS = ("abc", "hagged", "f", "beadche", "cafe", "dd")
@@ -42,6 +49,18 @@ def write_rows(folder: Path) -> None:
     held_out = [row(number, words=int(number in (4, 5))) for number in range(11)]
     for name, rows in (("words", training), ("held-out", held_out)):
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        pictures = [_with_pictures(each) for each in rows]
+        (folder / f"{name}-pictures.jsonl").write_text("\n".join(map(json.dumps, pictures)))
+    for word in WORDS:
+        values = np.random.default_rng(len(word)).integers(0, 256, (20, 24, 3), np.uint8)
+        Image.fromarray(values).save(folder / f"{word}.png")
+
+
+def _with_pictures(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with a picture in the place of each word."""
+    parts = row["parts"]
+    text = "".join("<image>" if number % 2 else part for number, part in enumerate(parts))
+    return {"text": text, **({"images": [f"{word}.png" for word in parts[1::2]]} if len(parts) > 1 else {})}
 
 
 _summary = layout_worker.summary
@@ -68,14 +87,31 @@ class Reads(Bench):
         self.folder = folder
 
     def session(self, case: dict[str, Any], *arguments: Any, **keywords: Any) -> Any:
-        data = {"eval": str(self.folder / "held-out.jsonl"), "shuffle": False, "batching": "padding"}
+        kind = case.get("kind", "")
+        self.rows = self.folder / f"words{kind}.jsonl"
+        data = {"eval": str(self.folder / f"held-out{kind}.jsonl"), "shuffle": False, "batching": "padding"}
         usual = {"objective": "spelled", "optimizer": SGD, "schedule": "constant", "clip": 100.0, "steps": 5}
         case = {**usual, **case, "data": {**data, **case.get("data", {})}}
-        kept = {"features": str(self.folder / "features")} if case.get("stored") else {}
-        case["more"] = {"encoders": {"letters": {**ENCODERS["letters"], **kept}}, **case.get("more", {})}
+        encoders = case.get("encoders", ENCODERS)
+        if case.get("stored"):
+            encoders = {name: {**each, "features": str(self.folder / "features")} for name, each in encoders.items()}
+        case["more"] = {"encoders": encoders, **case.get("more", {})}
         session = super().session(case, *arguments, **keywords)
         with_features(session.parts, session.data, session.engine)
         return session
+
+    def change(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters that two steps change, those that are trained, and what the run says of its encoders."""
+        session, losses = self.session({**case, "steps": 2}), Losses()
+        before = {name: weight.clone() for name, weight in session.engine.whole_weights()}
+        session.loop(session.restore(None, None), losses)
+        after = dict(session.engine.whole_weights())
+        parts = media_parts(session.engine.module.model)
+        return {
+            "changed": [name for name, weight in after.items() if not torch.equal(weight, before[name])],
+            "trained": [name for name, each in session.engine.named_parameters() if each.requires_grad],
+            "said": [describe_media_part(part) for part in parts],
+        }
 
 
 layout_worker.summary = summary

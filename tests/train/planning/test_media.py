@@ -100,6 +100,7 @@ def test_a_plan_counts_encoders_on_the_first_stage_alone(parts: Any) -> None:
     assert "letters" not in second["layers"]
     own = sum(parameter.numel() for parameter in run.model().media.parameters())
     assert own == 8 * 16 + 2 * (16 * 16 + 16) + 16 * 32 + 32
+    assert [part["trained"] for part in about["media"]] == [part["count"] for part in about["media"]] == [672, 544]
     without = dry_run(
         parts(parallel={"pipeline": 2}, train={"micro_batch_size": 2, "disable": ["media.*"]}),
         RunOptions(output=None),

@@ -49,3 +49,17 @@ def test_every_fault_of_every_part_is_told_at_once_under_its_key(host: PluginHos
     }
     assert "Did you mean 'jsonl'?" in told["dataset.sources.0"]
     assert "Did you mean 'path'?" in told["dataset.sources.1.pat"]
+
+
+def test_a_projector_is_named_by_a_word_or_by_its_options(host: PluginHost) -> None:
+    def projector(given: Any) -> Any:
+        return resolve({"model": "llama", "encoders": {"clip": {"projector": given}}}, host)
+
+    for given, name in (("resampler", "resampler"), ({"name": "pooling"}, "pooling"), ({"depth": 3}, "mlp")):
+        assert projector(given).offers["encoders.clip.projector"].component.name == name
+    with pytest.raises(
+        ConfigError, match=r"encoders\.clip\.projector: no projector named 'resampeler'\. Did you mean 'resampler'\?"
+    ):
+        projector("resampeler")
+    with pytest.raises(ConfigError, match=r"encoders\.clip\.projector\.querys: no such key\. Did you mean 'queries'\?"):
+        projector({"name": "resampler", "querys": 4})

@@ -32,11 +32,20 @@ from mt_core.weights.files import (
 )
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 from mt_core.weights.rope_json import write_rope
-from mt_core.weights.whole import TEXT_TYPES, is_whole, open_text, text_config, whole_architecture, whole_name
+from mt_core.weights.whole import (
+    IMAGE_TOKEN,
+    TEXT_TYPES,
+    is_whole,
+    open_text,
+    text_config,
+    whole_architecture,
+    whole_name,
+)
 
 __all__ = [
     "CONFIG",
     "FIXED",
+    "IMAGE_TOKEN",
     "KEYS",
     "TEXT_TYPES",
     "Architecture",

@@ -15,6 +15,8 @@ from mt_core.weights.folder import CONFIG, open_folder
 
 WHOLE: Mapping[str, str] = {"LlavaForConditionalGeneration": "llava"}
 """Class of transformers → its ``model_type``."""
+IMAGE_TOKEN = "image_token_index"  # noqa: S105 - a key
+"""Key of the id that stands in the places of media."""
 TEXT_TYPES = ("llama", "qwen2", "qwen3", "mistral")
 """``model_type`` of text models that are read and written in one."""
 _TEXT_NAMES: Mapping[str, str] = {

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from mt_core import CallbackContext, Control, MtConfig
+from mt_core import CallbackContext, Control, MtConfig, whole_shape
+
+if TYPE_CHECKING:
+    from mt_core.nn import Batch, TrainModel
 
 PEAK_TERAFLOPS = {
     "H100 PCIe": 756.0,  # https://www.nvidia.com/en-us/data-center/h100, dense, as all here
@@ -36,7 +40,8 @@ class Flops:
     """Adds to each record ``tokens_seen`` (places computed so far, prompts and padding included), ``petaflop`` (so far, all
     devices), ``teraflops`` (per second and device) and ``mfu`` (share of the peak, https://arxiv.org/abs/2204.02311).
 
-    The operations are the model's own count (``flops_per_token``): forward and backward of every weight, without recomputation.
+    The operations are the model's own count (``flops_per_token``): forward and backward of every weight, without recomputation, and
+    those of matrices in encoders of media, their attention left out.
     The other ranks are taken to compute as many places as this one.
     """
 
@@ -61,6 +66,7 @@ class Flops:
         places = sum(batch.input_ids.numel() for batch in context.batches)
         flop = sum(
             batch.input_ids.numel() * context.model.flops_per_token(batch.document_ids.shape[1])
+            + media_flop(context.model, batch)
             for batch in context.batches
         )
         self._seen += places * context.weights.world
@@ -76,6 +82,30 @@ class Flops:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting."""
         self._seen, self._petaflop = state["tokens_seen"], state["petaflop"]
+
+
+def media_flop(model: TrainModel, batch: Batch) -> float:
+    """Return the operations of encoders and projectors on the media of a batch.
+
+    For each weight of a matrix and each feature, or hidden state of a projector, 2, and 2 more for each gradient: its own, and that of its
+    inputs. Attention in encoders is left out.
+    """
+    from torch import nn
+
+    found = 0.0
+    for name, media in batch.media.items() if model.media is not None else ():
+        inputs = False
+        for part, count in (("encoder", sum(media.features)), ("projector", sum(media.tokens))):
+            modules = [
+                each for each in model.media.get_submodule(f"{name}.{part}").modules() if type(each) is not nn.Embedding
+            ]
+            matrices = [
+                each for module in modules for each in module.parameters(recurse=False) if len(whole_shape(each)) > 1
+            ]
+            trains = any(each.requires_grad for each in matrices)
+            inputs = inputs or (trains and part == "encoder")
+            found += (2 + 2 * trains + 2 * inputs) * count * sum(math.prod(whole_shape(each)) for each in matrices)
+    return found
 
 
 def _known_peak() -> float | None:

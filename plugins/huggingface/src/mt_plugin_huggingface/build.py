@@ -40,12 +40,14 @@ def build_language_model(config: HuggingFaceConfig) -> PreTrainedModel:
     frozen parameters here, so that they are read, moved and saved as all others.
     """
     model = build_plain(config)
-    rounded: dict[str, list[str]] = {}
+    dtype, rounded = model.get_input_embeddings().weight.dtype, dict[str, list[str]]()
     for name, buffer in saved_buffers(model).items():
         path, _, own = name.rpartition(".")
         module = model.get_submodule(path)
         del module._buffers[own]
-        module.register_parameter(own, nn.Parameter(buffer.reshape(_shape(buffer)), requires_grad=False))
+        value = buffer.reshape(_shape(buffer))
+        value = value.to(dtype) if value.is_floating_point() else value  # some compute it in fp32, under zero.Init too
+        module.register_parameter(own, nn.Parameter(value, requires_grad=False))
         if buffer.is_floating_point() and not is_kept_in_fp32(model, name):
             rounded.setdefault(path, []).append(own)
     for path, names in rounded.items():

@@ -23,7 +23,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from mt_core import UsageError
 from mt_core.nn import BlockContext
 
-from .attention import cache_for, use_context
+from .attention import use_context
+from .cache import cache_for
 from .types import ModelType
 
 

@@ -1,15 +1,21 @@
-"""Projections of GPT-2 and its kin, which store their weight transposed, as linear layers that adapters and quantizers know.
+"""Projections that adapters and quantizers reach: those of GPT-2 and its kin, which store their weight transposed, and those of mixers of
+tokens, whose weights kernels would take past what stands for the projection.
 
 Shapes: E inputs, F outputs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from mt_core.nn import StoredLinear
+from mt_core.nn import AdaptedLinear, StoredLinear
+
+from .frame import mix_in
 
 
 def use_transposed_linear(model: nn.Module) -> None:
@@ -18,6 +24,30 @@ def use_transposed_linear(model: nn.Module) -> None:
         if isinstance(module, Conv1D):
             module.__class__ = TransposedLinear
             module.in_features, module.out_features = module.nx, module.nf
+
+
+def use_projections(model: nn.Module, read_weights: Collection[str]) -> None:
+    """Let mixers with a convolution call their projections where something stands for these. Those of which the weights are read in any
+    case (``read_weights``) are no linear layers any more: nothing can stand for them."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, nn.Linear) and name.rpartition(".")[2] in read_weights:
+            module.__class__ = _Weights  # type: ignore[assignment]
+        if any(isinstance(child, nn.Conv1d) for child in module.children()):
+            mix_in(module, _Mixer)
+
+
+class _Weights(nn.Module):
+    """Weight and bias that a module reads."""
+
+
+class _Mixer:
+    """A mixer of Mamba and its kin. In training a kernel gets the weights of its projections, and an adapter would do nothing."""
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        children = self.children()  # type: ignore[attr-defined]
+        if any(isinstance(child, AdaptedLinear | StoredLinear) for child in children):
+            self.training = False
+        return super().forward(*args, **named)  # type: ignore[misc]
 
 
 class TransposedLinear(StoredLinear, Conv1D):  # type: ignore[misc]

@@ -18,8 +18,9 @@ from torch import Generator, Tensor, nn
 
 from mt_core.nn import BlockContext, Layer, TrainModel
 
-from .attention import Rule, lend_states, states_of, use_context
+from .attention import Rule, use_context
 from .build import build_language_model, mask_rules, true_buffers
+from .cache import lend_states, states_of
 from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
 from .experts import (
     TheirExperts,
@@ -34,7 +35,7 @@ from .experts import (
 from .frame import Call, Frame, mix_in
 from .fused import use_fused
 from .initial import InitialValues
-from .linear import use_transposed_linear
+from .linear import use_projections, use_transposed_linear
 from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -67,6 +68,7 @@ class HuggingFaceModel(TrainModel):
         if not kind.plain_head:
             mix_in(self.get_submodule(kind.head), _Head, outside=outside)
         use_transposed_linear(self.get_submodule(kind.blocks))
+        use_projections(self.get_submodule(kind.blocks), kind.read_weights)
         watch_routers(model, balance=config.balance_loss, factor=self.loss_factor)
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)

@@ -27,7 +27,8 @@ class ModelType:
     hidden states and nothing else. ``own_attention`` says that attention is the type's own, with a mask of its own; ``tuple_size`` is
     the length of the tuple that a block returns, 0 where that is hidden states alone. ``scales_ids`` says that the model does something
     to embedded tokens only where it is given their ids, ``by_token`` that its blocks go on from a state with one token at a time;
-    ``module_states`` are the attributes of a block, by path, in which its modules keep a state themselves.
+    ``read_weights`` are the last names of linear layers whose weights its code reads without calling them; ``module_states`` are the
+    attributes of a block, by path, in which its modules keep a state themselves.
     ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``scales_in_place`` says that the model changes
     the embedded tokens that it is given. ``counts_rows`` is the key of ``config.json`` for the tokens from which on a token's place in its
     row counts, whatever its position. ``limits`` are what the family declares
@@ -50,6 +51,7 @@ class ModelType:
     scales_ids: bool = False
     by_token: bool = False
     module_states: Sequence[str] = ()
+    read_weights: Sequence[str] = ()
     rotary_by_length: bool = False
     scales_in_place: bool = False
     counts_rows: str | None = None

@@ -8,9 +8,6 @@ Shapes: H, W height and width in pixels, S side of the square that the encoder s
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
 import struct
 import warnings
 import zlib
@@ -25,6 +22,8 @@ from PIL import Image, ImageColor, ImageOps, UnidentifiedImageError
 from mt_core import DataError, first_line
 from mt_core.media import Measured, MediaItem, MediaPart
 
+from .content import digest_of, read_content, require_same
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -34,7 +33,6 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 """What is opened, as PIL names it: a file is one of these by its content, whatever its ending."""
 RATIO = 200
 """Longest side over the shortest one; an image beyond it is hardly a picture, and far larger once its short side is resized."""
-DIGEST_BYTES = 8
 BAND = 256
 """Rows of a transparent image that are laid on the background at once."""
 FILTERS: Mapping[str, Image.Resampling] = {each.name.lower(): each for each in Image.Resampling}
@@ -90,16 +88,13 @@ class ImageProcessor:
         """Return features and digest; every pixel is decoded once where ``verify`` is full. Raises ``DataError``."""
         content = self._content(part.path, part.content, part.place or part.path)
         self._decode(content, part.place or part.path or "the image", whole=self.verify == "full")
-        return self._measured(_digest(content))
+        return self._measured(digest_of(content))
 
     def read(self, item: MediaItem) -> Mapping[str, NDArray[np.generic]]:
         """Return ``pixels`` (1, 3, S, S) in fp32. Raises ``DataError`` for another content than was measured."""
         place = item.path or "an image of a row"
         content = self._content(item.path, item.content, place)
-        if item.digest and _digest(content) != item.digest:
-            raise DataError(
-                f"{place} is another image than when the rows were encoded; put the old one back, or encode the rows anew"
-            )
+        require_same(content, item.digest, place)
         return {"pixels": self.pixels(self._decode(content, place, whole=True))[None]}
 
     def dummy(self) -> tuple[Measured, Mapping[str, NDArray[np.generic]]]:
@@ -120,25 +115,8 @@ class ImageProcessor:
         return Measured(rows * rows + self.before, grid, digest)
 
     def _content(self, path: str, content: bytes, place: str) -> bytes:
-        """The bytes of a file, or those that are there. A pipe is not waited for, and no more is read than is allowed."""
-        if not path:
-            return content
-        try:
-            with open(
-                path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-            ) as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise DataError(f"{place}: {path} is no regular file; give the path of an image")
-                found = file.read(self.max_bytes + 1)
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{place}: cannot read {path}: {first_line(error)}; put the image there, or leave the row out"
-            ) from error
-        if len(found) > self.max_bytes:
-            raise DataError(
-                f"{place}: {path} is larger than max_bytes={self.max_bytes:,} bytes; raise it, or store a smaller image"
-            )
-        return found
+        """Return the bytes of a file, no more than are allowed, or those that are there."""
+        return read_content(path, content, place, self.max_bytes, option="max_bytes")
 
     def _decode(self, content: bytes, place: str, *, whole: bool) -> Image.Image:
         """An upright RGB image; with ``whole`` false only its header is read, and it is of no use."""
@@ -226,10 +204,6 @@ def colour(name: str) -> tuple[int, int, int]:
     """Red, green and blue of a colour's name or ``#rrggbb``. Raises ``ValueError`` for another word."""
     red, green, blue = ImageColor.getrgb(name)[:3]
     return red, green, blue
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()[:DIGEST_BYTES]
 
 
 def _centre(image_HWC: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core import WeightsError
-from mt_core.weights import read_json, whole_architecture
+from mt_core.weights import IMAGE_TOKEN, read_json, whole_architecture
+
+from .image_config import FILTERS, PREPROCESSOR
+from .image_config import PROCESSOR as PROCESSOR_FILE
+
+if TYPE_CHECKING:
+    from .encoders.vit import ViTConfig
 
 ARCHITECTURE, MODEL_TYPE = "LlavaForConditionalGeneration", "llava"
 LAYER = -2
@@ -44,8 +50,59 @@ def read_features(said: Mapping[str, Any], file: Path, *, class_token: bool) -> 
 
 def _token(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """``token``, where the folder's tokenizer has one of that id."""
-    number, tokenizer = said.get("image_token_index", said.get("image_token_id")), folder / "tokenizer.json"
+    number, tokenizer = said.get(IMAGE_TOKEN, said.get("image_token_id")), folder / "tokenizer.json"
     if number is None or not tokenizer.is_file():
         return {}
     added = read_json(tokenizer).get("added_tokens") or []
     return next(({"token": each["content"]} for each in added if each.get("id") == number), {})
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def write_features(config: ViTConfig, *, class_token: bool) -> dict[str, Any]:
+    """Return the keys that ``read_features`` reads, and those that say what model it is."""
+    return {
+        "architectures": [ARCHITECTURE],
+        "model_type": MODEL_TYPE,
+        "vision_feature_layer": -1 if config.layer is None else config.layer,
+        "vision_feature_select_strategy": _strategy(config, class_token=class_token),
+        "image_seq_length": config.trained_rows**2 + config.features_before,
+    }
+
+
+def _strategy(config: ViTConfig, *, class_token: bool) -> str:
+    return "full" if config.features_before or not class_token else "default"
+
+
+def write_processor(config: ViTConfig, token: str) -> dict[str, dict[str, Any]]:
+    """Return ``preprocessor_config.json`` and ``processor_config.json``, which make of an image what the run has made of it."""
+    side, class_token = config.shape.image, config.form.class_token
+    square = {"height": side, "width": side}
+    reading = config.processor(side=side, patch=config.shape.patch, before=config.features_before)
+    image = {
+        "do_convert_rgb": True,
+        "do_resize": True,
+        "do_rescale": True,
+        "do_normalize": True,
+        "rescale_factor": 1 / 255,
+        "image_mean": list(config.mean),
+        "image_std": list(config.std),
+        "resample": FILTERS.index(config.filter),
+    }
+    if config.fit == "stretch":
+        image |= {"image_processor_type": "SiglipImageProcessor", "size": square}
+    else:
+        pads = config.fit == "pad"
+        kind = "LlavaImageProcessor" if pads else "CLIPImageProcessor"
+        edge = {"shortest_edge": side if pads else reading.edge}
+        image |= {"image_processor_type": kind, "size": edge, "crop_size": square, "do_center_crop": True}
+        image |= {"do_pad": True} if pads else {}
+    processor = {
+        "processor_class": "LlavaProcessor",
+        "image_token": token,
+        "patch_size": config.shape.patch,
+        "num_additional_image_tokens": int(class_token),
+        "vision_feature_select_strategy": _strategy(config, class_token=class_token),
+    }
+    return {PREPROCESSOR: {"processor_class": "LlavaProcessor", **image}, PROCESSOR_FILE: processor}

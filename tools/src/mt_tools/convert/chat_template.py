@@ -31,8 +31,18 @@ _CONVERSATIONS: tuple[list[Message], ...] = (
 )
 
 
-def write_template(folder: Path, tokenizer: Tokenizer, theirs: Any, config: DataConfig, say: Say) -> None:
+def write_template(
+    folder: Path,
+    tokenizer: Tokenizer,
+    theirs: Any,
+    config: DataConfig,
+    say: Say,
+    *,
+    media: tuple[str, str] | None = None,
+) -> None:
     """Write the run's template into the folder, with what ``data.system``, ``data.prefix`` and ``data.postfix`` put into conversations.
+
+    ``media`` are a type of parts that turns may have beside texts, and what is written for one.
 
     ``theirs`` is the folder's tokenizer as transformers opened it (``None`` where it could not). The begin token that the run puts in
     front of a text which has none is written into the template; where prompts still differ, that is told.
@@ -41,6 +51,7 @@ def write_template(folder: Path, tokenizer: Tokenizer, theirs: Any, config: Data
     if source is None:
         return
     text, template = _with_additions(source, config), build_template(tokenizer, config)
+    text = text if media is None else _with_parts(text, *media)
     if theirs is not None:
         prompts = list(_prompts(template))
         fitting = (each for each in (text, _BEGIN + text) if all(_ids(theirs, each, *one) == one[1] for one in prompts))
@@ -74,6 +85,29 @@ def _ids(theirs: Any, text: str, messages: Sequence[Message], expected: Sequence
     except Exception:  # noqa: BLE001 - a template is somebody's code, and may raise what it wants
         return None
     return list(found)
+
+
+def _with_parts(source: str, kind: str, spelled: str) -> str:
+    """The template for turns that are lists of parts, as processors of transformers take them."""
+    kind, spelled = (json.dumps(each, ensure_ascii=False) for each in (kind, spelled))
+    return "\n".join(
+        [
+            "{%- set whole = namespace(turns=[], text='') %}",
+            "{%- for message in messages %}",
+            "{%- if message['content'] is string or message['content'] is not iterable %}",
+            "{%- set whole.turns = whole.turns + [message] %}",
+            "{%- else %}",
+            "{%- set whole.text = '' %}",
+            "{%- for part in message['content'] %}",
+            f"{{%- set whole.text = whole.text + ({spelled} if part['type'] == {kind} else part['text']) %}}",
+            "{%- endfor %}",
+            "{%- set whole.turns = whole.turns + [dict(message, content=whole.text)] %}",
+            "{%- endif %}",
+            "{%- endfor %}",
+            "{%- set messages = whole.turns %}",
+            source,
+        ]
+    )
 
 
 def _with_additions(source: str, config: DataConfig) -> str:

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 from mt_core.errors import DataError, MtError
 from mt_core.nn.objective import split_objective_name
-from mt_core.weights import CONFIG, Loaders, read_json
+from mt_core.weights import CONFIG, Loaders, read_json, whole_name
 from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
 from mt_tools.convert.file_tensors import FileTensors
 from mt_tools.convert.source import Say, Source, SourceTensors, tensors_of
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
+from mt_tools.convert.whole import PROCESSOR_FILES, WholeModel
 from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_beside, write_json, write_tensors
 from mt_train.assemble.objective_files import objective_files
 from mt_train.config.sections import DataConfig
@@ -53,7 +54,9 @@ def write_folder(
     say: Say,
 ) -> None:
     """Write these tensors, and all that stands beside them. What an objective trained beside the language head has files of its own."""
-    own, beside = split_objective(tensors.loaders)
+    whole = WholeModel.of(source)
+    text, seeing = (tensors.loaders, {}) if whole is None else whole.split(tensors.loaders)
+    own, beside = split_objective(text)
     more: Loaders = {}
     shapes: Mapping[str, tuple[int, ...]] = {}
     if source.parts.objective_component.head == "own":
@@ -63,19 +66,28 @@ def write_folder(
     files = FileTensors(source, own, tensors)
     shapes = files.shapes | {name: shapes[name] for name in more}
     loaders, kept = {**files.loaders, **more}, files.unconverted
+    if whole is not None:
+        loaders = whole.loaders(loaders, seeing)
+        shapes, kept = ({whole_name(name): each for name, each in shapes.items()}, {whole_name(name) for name in kept})
     word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes, unconverted=kept)
     files.check_complete()
     write_beside(stage, beside)
-    ids, ends = _tokenizer_files(source, stage, say)
-    _write_config(source, stage, ids, ends, word)
+    ids, ends = _tokenizer_files(source, stage, say, whole)
+    _write_config(source, stage, ids, ends, word, whole)
+    if whole is not None:
+        whole.write_files(source, stage)
     (stage / "README.md").write_text(card(source, title, word), encoding="utf-8")
 
 
-def _write_config(source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str) -> None:
+def _write_config(
+    source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str, whole: WholeModel | None = None
+) -> None:
     """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
     options = source.parts.config.model.options
     assert source.writer.exported is not None, "opened() chose a format that writes"
     content = {**source.writer.exported(options), **ids, "torch_dtype": word}
+    if whole is not None:
+        content = {**whole.config(source, content, ids), "torch_dtype": word}
     if source.parts.objective_component.head == "own":
         content = classifier_config(content)
     write_json(stage / CONFIG, content)
@@ -118,15 +130,17 @@ def classifier_config(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "architectures": named, "num_labels": 1, "id2label": {"0": "score"}, "pad_token_id": pad}
 
 
-def _tokenizer_files(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:
+def _tokenizer_files(
+    source: Source, stage: Path, say: Say, whole: WholeModel | None
+) -> tuple[dict[str, Any], list[int]]:
     """Write them; return the special ids, and the ids that end a text beside those of the base's generation config."""
     weights = source.weights
     if weights is not None and (weights / GENERATION_CONFIG).is_file():
         shutil.copyfile(weights / GENERATION_CONFIG, stage / GENERATION_CONFIG)
     if source.checkpoint is not None:
-        return _of_run(source, stage, say)
+        return _of_run(source, stage, say, whole)
     assert weights is not None, "a source is a run or a folder"
-    for name in TOKENIZER_FILES:
+    for name in (*TOKENIZER_FILES, *(PROCESSOR_FILES if whole is not None else ())):
         if (weights / name).is_file():
             shutil.copyfile(weights / name, stage / name)
     make_portable(stage)
@@ -161,7 +175,7 @@ def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
     return _ids(tokenizer)
 
 
-def _of_run(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list[int]]:
+def _of_run(source: Source, stage: Path, say: Say, whole: WholeModel | None = None) -> tuple[dict[str, Any], list[int]]:
     config = source.parts.config
     tokenizer = source.parts.tokenizer
     save, theirs = getattr(tokenizer, "save", None), None
@@ -169,7 +183,7 @@ def _of_run(source: Source, stage: Path, say: Say) -> tuple[dict[str, Any], list
         say(f"notice: the tokenizer {config.tokenizer.name} cannot write itself; add its files by hand")
     else:
         theirs = _save_tokenizer(tokenizer, save, stage, say)
-    write_template(stage, tokenizer, theirs, config.data, say)
+    write_template(stage, tokenizer, theirs, config.data, say, media=None if whole is None else whole.spelled(source))
     eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
     return _ids(tokenizer), [*eos, *_stops(tokenizer, config.data, say)]
 

@@ -18,6 +18,7 @@ from mt_train.checkpoint.store import find, verify
 from mt_train.plugins.hub import locate
 from mt_train.plugins.resolve import resolve
 from mt_train.plugins.weights_family import family_of
+from mt_train.plugins.whole_models import encoders_of
 
 if TYPE_CHECKING:
     from mt_core.nn import TrainModel
@@ -65,6 +66,8 @@ def open_source(
             raise UsageError(f"{path} is a run; write it into a folder first (mt-convert {path} FOLDER)")
         return _of_run(path, host, family)
     raw: dict[str, Any] = {"model": {"name": family or family_of(path, host), "weights": str(path)}}
+    if encoders := encoders_of(path, host):
+        raw["encoders"] = encoders
     raw |= {"train": {"sequence_len": 2}, "tokenizer": dict(tokenizer or {})} | (
         {"objective": objective} if objective else {}
     )
@@ -83,7 +86,18 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
         del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
         raw["model"].pop("adapters", None)
     parts = Parts.of(resolve(raw, host))
+    refuse_encoders(path, parts)
     return Source(path, parts, _writer(parts), checkpoint, started)
+
+
+def refuse_encoders(path: Path, parts: Parts) -> None:
+    """Raise ``UsageError`` for a run with encoders of media, which a folder of a text model has no place for."""
+    if names := [each.name for each in parts.encoders]:
+        tensors = ", ".join(f"media.{name}.*" for name in names)
+        raise UsageError(
+            f"{path} has encoders of media ({', '.join(names)}), and a folder of {parts.config.model.name} has no place for {tensors};"
+            " train on from the run itself (mt-train --resume)"
+        )
 
 
 def _writer(parts: Parts) -> WeightsFormat:
@@ -110,6 +124,7 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
     Raises ``WeightsError`` for names that do not fit, and ``UsageError`` for a run whose adapter has parameters of its own.
     """
     from mt_train.assemble.injection import inject
+    from mt_train.assemble.media import MEDIA
     from mt_train.assemble.weights import weights_of
     from mt_train.engine.build import drawn_values
 
@@ -124,7 +139,8 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
                 f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
             )
     found = weights_of(source.parts, list(shapes), say, source.checkpoint, adapted=adapted)
-    if source.checkpoint is not None and source.parts.weights_path is None:  # a frozen base may be in no file
+    is_drawn = source.checkpoint is not None and source.parts.weights_path is None  # a frozen base may be in no file
+    if is_drawn or any(name.startswith(MEDIA) and name not in found for name in shapes):  # nor may a projector
         found = {**drawn_values(model, source.parts.config.train.seed), **found}
     return SourceTensors({name: found[name] for name in shapes}, shapes, kept)
 

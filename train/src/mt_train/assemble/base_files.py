@@ -16,6 +16,8 @@ from mt_train.plugins.saved_adapter import open_adapter
 _WEIGHTS = (".safetensors", ".bin", ".pth", ".pt", ".index.json")
 _MERGED = "adapters/"
 """Beginning of the names that ``base_files`` gives the files of merged adapters, before the number of the adapter."""
+_ENCODERS = "encoders/"
+"""Beginning of those of encoders' own folders, before the name of the encoder. No adapter stands on them."""
 
 
 def first_adapter(parts: Parts) -> AdapterFolder | None:
@@ -39,7 +41,8 @@ def adapter_folder(overlay: str | None) -> AdapterFolder | None:
 
 
 def base_files(parts: Parts) -> dict[str, str]:
-    """SHA-256 of the files that ``model.weights``, ``model.overlay`` and ``model.adapters`` name: what frozen weights were read from.
+    """SHA-256 of the files that ``model.weights``, ``model.overlay``, ``model.adapters`` and encoders name: what frozen weights were read
+    from.
 
     The adapter that the run trains is not one of them, since its values are in every checkpoint.
     """
@@ -48,7 +51,12 @@ def base_files(parts: Parts) -> dict[str, str]:
         for number, each in enumerate(parts.merged, 1)
         for path in each.folder.files
     }
-    return {path.name: sha256(path) for path in weight_paths(parts)} | merged
+    encoders = {
+        f"{_ENCODERS}{name}/{path.name}": sha256(path)
+        for name, paths in _encoder_paths(parts).items()
+        for path in paths
+    }
+    return {path.name: sha256(path) for path in weight_paths(parts)} | merged | encoders
 
 
 def describe_adapters(parts: Parts, *, resumed: bool) -> list[dict[str, object]]:
@@ -68,7 +76,14 @@ def first_paths(parts: Parts) -> list[Path]:
     """Return every file that the weights of step 0 follow from."""
     first = first_adapter(parts)
     merged = [path for each in parts.merged for path in each.folder.files]
-    return [*weight_paths(parts), *merged, *(() if first is None else first.files)]
+    encoders = [path for paths in _encoder_paths(parts).values() for path in paths]
+    return [*weight_paths(parts), *merged, *encoders, *(() if first is None else first.files)]
+
+
+def _encoder_paths(parts: Parts) -> dict[str, list[Path]]:
+    """Return the files of encoders that have folders of their own, by the names of the encoders."""
+    apart = (each for each in parts.encoders if each.path is not None and each.path != parts.weights_path)
+    return {each.name: _files(each.path) for each in apart if each.path is not None}
 
 
 def weight_paths(parts: Parts) -> list[Path]:
@@ -81,7 +96,7 @@ def weight_paths(parts: Parts) -> list[Path]:
 
 def hashes_under(known: Mapping[str, str], number: int) -> tuple[set[str], set[str]]:
     """Return of ``base_files`` the hashes of the weights, and those of the adapters up to ``number``, from 1."""
-    weights = {value for name, value in known.items() if not name.startswith(_MERGED)}
+    weights = {value for name, value in known.items() if not name.startswith((_MERGED, _ENCODERS))}
     below = tuple(f"{_MERGED}{each}/" for each in range(1, number + 1))
     return weights, {value for name, value in known.items() if name.startswith(below)}
 
@@ -101,11 +116,15 @@ def _files(place: Path) -> list[Path]:
 def check_base_of(folder: AdapterFolder, parts: Parts) -> None:
     """Raise ``WeightsError`` for an adapter of other weights. Names of files do not matter; peft writes no hashes."""
     before = folder.written.get("base")
-    if before and set(before.values()) != set(base_files(parts).values()):
+    if before and _under_adapters(before) != _under_adapters(base_files(parts)):
         raise WeightsError(
             f"{folder.path} was trained on other weights than {parts.weights_path or 'those drawn from the seed'}: the"
             f" files have other hashes. {_base_advice(folder, parts)}"
         )
+
+
+def _under_adapters(known: Mapping[str, str]) -> set[str]:
+    return {value for name, value in known.items() if not name.startswith(_ENCODERS)}
 
 
 def _base_advice(folder: AdapterFolder, parts: Parts) -> str:

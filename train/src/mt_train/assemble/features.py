@@ -37,7 +37,6 @@ from mt_train.assemble.media import MEDIA
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_encoder import RunEncoder
 from mt_train.data.locks import claim
-from mt_train.data.media.reader import read_item, reading_threads
 from mt_train.data.media.store import FeatureStore, PartWriter, UnusableStoreError
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.build import DTYPES, gather_parameters, is_partitioned
@@ -180,7 +179,9 @@ class _Filling:
     def _encode(self, module: nn.Module | None, items: Sequence[tuple[bytes, _Place]], writer: PartWriter) -> None:
         """Compute some items, one at a time: what stands beside an item may change the last bits of its features."""
         spans = [place.span for _, place in items]
-        arrays = reading_threads().map(lambda span: read_item(self.processor, span.item), spans)
+        reader = self.data.train.reader
+        assert reader is not None, "rows of a run with encoders have a reader"
+        arrays = reader.read_all(self.processor, [span.item for span in spans])
         for (key, _), span, read in zip(items, spans, arrays, strict=True):
             assert module is not None, "who does not encode has no items"
             inputs = {name: torch.from_numpy(np.asarray(each)).to(self.process.device) for name, each in read.items()}

@@ -61,6 +61,9 @@ MEMORY = "hashes"
 """Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
 _NAME = re.compile(r"[0-9a-f]{40}")
 
+_OF_PROCESSORS = {".json", ".model", ".txt"}
+"""Ends of the files beside an encoder's weights that say how many features an item has: its config, processor and vocabulary."""
+
 _SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade, Ελλάδα, 日本語!\n\tif x == 0:\n"
 
 Split = Literal["train", "eval"]
@@ -161,6 +164,8 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
     config, kinds = parts.config, ("tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
     read = [path for slot in slots.values() for path in _files_named(slot.options)]
+    folders = [each.path for each in parts.encoders if each.path is not None]
+    read += [path for folder in folders for path in sorted(folder.glob("*")) if path.suffix in _OF_PROCESSORS]
     kept = {each.name: getattr(rules, each.name) for each in fields(rules) if each.name not in NO_RULE}
     hashed = cache(code_hash)  # most parts are in the same package
     of_rules = {

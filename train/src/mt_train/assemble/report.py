@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from mt_core import __version__
-from mt_core.groups import whole_shape
-from mt_core.nn import Batch
+from mt_core.groups import is_of_media, whole_shape
+from mt_core.nn import Batch, TrainModel
 from mt_core.protocols import Tokenizer
 from mt_core.rows import Sample
 from mt_train.assemble.data import RunData
@@ -37,6 +37,7 @@ def describe_run(about: Mapping[str, Any], data: RunData) -> str:
     lines = [
         ("model", about["model"]),
         *(("parameters", _parameters(part)) for part in about["parameters"]),
+        *(("media" if not number else "", describe_media_part(part)) for number, part in enumerate(about["media"])),
         *([("adapter", describe_adapter(about["adapter"]))] if about["adapter"] else []),
         *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
         ("training", data.train.report.describe()),
@@ -56,6 +57,25 @@ def _parameters(part: Mapping[str, Any]) -> str:
     """``783,488 float32, trained, 3.0 MiB``."""
     state = "trained" if part["trained"] else "frozen"
     return f"{part['count']:,} {part['dtype']}, {state}, {part['bytes'] / 2**20:,.1f} MiB"
+
+
+def describe_media_part(part: Mapping[str, Any]) -> str:
+    """``clip.encoder 86,192,128 parameters, frozen``; where some are trained, how many."""
+    trained, count = part["trained"], part["count"]
+    state = "frozen" if not trained else "trained" if trained == count else f"{trained:,} of them trained"
+    return f"{part['name']} {count:,} parameters, {state}"
+
+
+def media_parts(model: TrainModel) -> list[dict[str, Any]]:
+    """Return how many parameters each encoder of media and each projector has, and how many of them are trained."""
+    counts: Counter[str] = Counter()
+    trained: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        if is_of_media(name):
+            part = ".".join(name.split(".")[1:3])
+            counts[part] += math.prod(whole_shape(parameter))
+            trained[part] += math.prod(whole_shape(parameter)) * parameter.requires_grad
+    return [{"name": part, "count": count, "trained": trained[part]} for part, count in counts.items()]
 
 
 def parameter_counts(engine: Engine) -> list[dict[str, Any]]:
@@ -86,6 +106,7 @@ def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> 
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "model": model_title(parts),
         "parameters": parameter_counts(engine),
+        "media": media_parts(engine.module.model),
         "adapter": adapter_reach(config.adapter.name, engine.module.model),
         "groups": [asdict(group) for group in engine.groups],
         "data": {

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from os.path import expanduser
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.components import WeightsFormat
-from mt_core.errors import ConfigError, Fault, WeightsError
+from mt_core.errors import ConfigError, Fault
 from mt_core.media import EncoderComponent, EncoderConfig, ProjectorComponent
 from mt_train.plugins.composition import Part
-from mt_train.plugins.whole_models import refuse_unread
+from mt_train.plugins.encoder_slots import find_projector_format, find_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,18 +41,16 @@ class RunEncoder:
     def of(
         cls, name: str, component: EncoderComponent, options: EncoderConfig, projector: Part, model: Path | None
     ) -> RunEncoder:
-        """Return an encoder whose options have the shape that its weights say, where the user has said no other; ``model`` is the folder of
-        ``model.weights``. Raises ``WeightsError`` for a folder that it does not read."""
-        path, form = _weights(name, component, options, model)
-        if path is not None and form is not None:
-            stated = options.model_dump(exclude_unset=True)
-            options = type(options)(**{**form.values(path), **stated, "weights": str(path)})
-        found = None
-        if path is not None and path == model:
-            refuse_unread(path, f"encoders.{name}.weights")
-            found = next((each for each in _formats_of(projector) if each.matches(path)), None)
-        if path is not None and found is not None:
-            projector = _as_in_folder(name, projector, found.values(path), path)
+        """Return an encoder with what reads its weights; ``model`` is the folder of ``model.weights``.
+
+        Raises ``WeightsError`` for a folder that it does not read.
+        """
+        path, form = find_weights(name, component, options, model)
+        if path is not None:
+            options = options.model_copy(update={"weights": str(path)})
+        kind, found = projector.offer.component, None
+        if path is not None and path == model and isinstance(kind, ProjectorComponent):
+            found = find_projector_format(kind, path)
         return cls(
             name=name,
             component=component,
@@ -108,37 +105,3 @@ def refuse_shared_kinds(encoders: Sequence[RunEncoder]) -> None:
     ]
     if faults:
         raise ConfigError(faults)
-
-
-def _formats_of(projector: Part) -> tuple[WeightsFormat, ...]:
-    component = projector.offer.component
-    return component.formats if isinstance(component, ProjectorComponent) else ()
-
-
-def _as_in_folder(name: str, projector: Part, values: Mapping[str, Any], path: Path) -> Part:
-    """The projector in the shape that a whole model has. Raises ``WeightsError`` where the user has said another."""
-    stated = projector.options.model_dump(exclude_unset=True)
-    if differing := [key for key, value in stated.items() if key in values and values[key] != value]:
-        listed = ", ".join(f"{key}={stated[key]} (there: {values[key]})" for key in differing)
-        raise WeightsError(
-            f"encoders.{name}.projector has {listed}, and {path} is a whole model with its projector; leave the option out, or name a"
-            f" folder of the encoder alone (encoders.{name}.weights)"
-        )
-    return replace(projector, options=type(projector.options)(**{**values, **stated}))
-
-
-def _weights(
-    name: str, component: EncoderComponent, options: EncoderConfig, model: Path | None
-) -> tuple[Path | None, WeightsFormat | None]:
-    if options.weights is None:
-        return None, None
-    key = f"encoders.{name}.weights"
-    if options.weights == "model" and model is None:
-        raise WeightsError(f"{key} is 'model', and the run has no model.weights; name a folder, or leave it out")
-    path = model if options.weights == "model" else Path(expanduser(options.weights))
-    assert path is not None, "it has just been looked at"
-    form = next((each for each in component.formats if path.exists() and each.matches(path)), None)
-    if form is None:
-        known = ", ".join(each.name for each in component.formats) or "none"
-        raise WeightsError(f"{key}={options.weights} is no folder that {name} reads (formats: {known})")
-    return path, form

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mt_core.generation import GenerationConfig, SamplingRules
-from mt_core.nn import TrainModel
+from mt_core.nn import Batch, TrainModel
 from mt_core.protocols import Tokenizer
-from mt_core.rows import Sample
+from mt_core.rows import Encoded, MediaSpan, Sample
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.data import RunData
 from mt_train.config.run import RunConfig
@@ -33,6 +33,7 @@ class _Prompt:
     row_id: str
     prompt: tuple[int, ...]
     expected: tuple[int, ...]
+    media: tuple[MediaSpan, ...] = ()
 
 
 class SampleWriter:
@@ -50,9 +51,11 @@ class SampleWriter:
         count: int,
         tokens: int,
         stop: str | None = None,
+        read_media: Callable[[Batch], Batch] | None = None,
     ) -> None:
         self._tokenizer, self._file, self._tokens = tokenizer, StepLines(folder / FILE), tokens
         self._stop = () if stop is None else (stop,)
+        self._read_media = read_media
         self._config = GenerationConfig(rules=SamplingRules(greedy=True), max_new_tokens=tokens, stop=self._stop)
         self._asked = [_prompt_of(sample) for sample in islice(held_out, count)]
         ends = [tokenizer.eos_id, *(_end(ask.expected, tokenizer) for ask in self._asked)]
@@ -66,8 +69,8 @@ class SampleWriter:
     def write(self, model: TrainModel, step: int, *, longest: int) -> list[dict[str, Any]]:
         """Append a line for each prompt, and return what they hold. ``longest`` is what the model takes, prompt and new tokens together."""
         was_training = model.training
-        loaded = LoadedModel(model, self._tokenizer, longest, self._eos_ids)
-        prompts = [ask.prompt for ask in self._asked]
+        loaded = LoadedModel(model, self._tokenizer, longest, self._eos_ids, read_media=self._read_media)
+        prompts = [Encoded(list(ask.prompt), [False] * len(ask.prompt), media=ask.media) for ask in self._asked]
         try:
             texts = continue_prompts(loaded, prompts, self._config, batch_size=max(1, len(prompts)))
         finally:
@@ -83,8 +86,19 @@ class SampleWriter:
     def _texts(self, step: int, ask: _Prompt, text: str) -> dict[str, Any]:
         expected = self._tokenizer.decode(ask.expected[: self._tokens])
         at = earliest(expected, self._stop)
-        texts = {"prompt": self._tokenizer.decode(ask.prompt), "expected": expected[:at], "text": text}
+        texts = {"prompt": _show(ask, self._tokenizer), "expected": expected[:at], "text": text}
         return {"step": step, "row_id": ask.row_id, **texts}
+
+
+def _show(ask: _Prompt, tokenizer: Tokenizer) -> str:
+    """The prompt as text, in which each of its media is told."""
+    pieces, end = list[str](), 0
+    for span in ask.media:
+        item = span.item
+        pieces.append(tokenizer.decode(ask.prompt[end : span.start]))
+        pieces.append(f"<{item.encoder}: {item.path or f'{len(item.content)} bytes'}>")
+        end = span.start + span.tokens
+    return "".join([*pieces, tokenizer.decode(ask.prompt[end:])])
 
 
 def _end(expected: Sequence[int], tokenizer: Tokenizer) -> int | None:
@@ -98,9 +112,15 @@ def _prompt_of(sample: Sample) -> _Prompt:
     start = len(prompt_ids(sample))
     if start < 2:  # a text that is trained on from its beginning
         start = max(1, min(LONGEST_PROMPT, len(ids) // 2))
-        return _Prompt(sample.row_id, tuple(ids[:start]), tuple(ids[start:]))
+        start = max([start, *(span.start + span.tokens for span in sample.media if span.start < start)])
+        return _Prompt(sample.row_id, tuple(ids[:start]), tuple(ids[start:]), _before(sample, start))
     end = next((place for place in range(start, len(ids)) if not sample.trained[place]), len(ids))
-    return _Prompt(sample.row_id, tuple(ids[:start]), tuple(ids[start:end]))
+    return _Prompt(sample.row_id, tuple(ids[:start]), tuple(ids[start:end]), _before(sample, start))
+
+
+def _before(sample: Sample, end: int) -> tuple[MediaSpan, ...]:
+    """The media of a prompt, none of which ends behind it."""
+    return tuple(span for span in sample.media if span.start + span.tokens <= end)
 
 
 def sample_writer(config: RunConfig, data: RunData, engine: Engine, output: Path | None) -> SampleWriter | None:
@@ -109,5 +129,7 @@ def sample_writer(config: RunConfig, data: RunData, engine: Engine, output: Path
     if output is None or not wanted or config.train.compile or not engine.plan.forward_alone:
         return None
     stop = None if config.data.template is None else build_template(data.tokenizer, config.data).stop_text
-    tokens = config.eval.sample_tokens
-    return SampleWriter(data.held_out, data.tokenizer, output, count=wanted, tokens=tokens, stop=stop)
+    tokens, read_media = config.eval.sample_tokens, data.held_out.reader
+    return SampleWriter(
+        data.held_out, data.tokenizer, output, count=wanted, tokens=tokens, stop=stop, read_media=read_media
+    )

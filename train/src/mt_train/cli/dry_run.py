@@ -43,12 +43,14 @@ def show_plan(parts: Parts, options: RunOptions, *, world: int, as_json: bool = 
 def describe(about: Mapping[str, Any]) -> str:
     """Describe the plan in a few aligned lines and a table of memory."""
     from mt_train.assemble.reach import describe_adapter
+    from mt_train.assemble.report import describe_media_part
 
     batch, parameters, plan = about["batch"], about["parameters"], about["plan"]
     ranks = "1 rank" if about["ranks"] == 1 else f"{about['ranks']:,} ranks"
     lines = [
         ("model", about["model"]),
         ("parameters", f"{parameters['total']:,}, of which {parameters['trained']:,} are trained"),
+        *(("media" if not number else "", describe_media_part(part)) for number, part in enumerate(about["media"])),
         *([("adapter", describe_adapter(about["adapter"]))] if about["adapter"] else []),
         ("training", about["training"]),
         ("held out", about["held_out"]),

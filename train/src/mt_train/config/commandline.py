@@ -176,13 +176,17 @@ def _set_key(raw: dict[str, Any], dotted: str, text: str | None, kinds: Kinds) -
     node = raw
     for part in path[:-1]:
         child = node.setdefault(part, {})
-        if node is raw and isinstance(child, str) and part not in SECTIONS:  # a kind that nobody has brought
+        if isinstance(child, str) and path[0] not in SECTIONS:  # a word with options names the component that has them
             child = node[part] = {"name": child}
         if not isinstance(child, dict):
             raise UsageError(
                 f"{option} reaches into {part!r}, which is already given as {show_value(child)}; keep one of them"
             )
         node = child
+    given = node.get(path[-1])
+    if isinstance(given, dict) and isinstance(value, str) and path[0] not in SECTIONS and "name" not in given:
+        given["name"] = value  # the word comes behind its options
+        return
     if path[-1] in node:
         raise UsageError(f"{option} is given twice, as {show_value(node[path[-1]])} and {show_value(value)}; keep one")
     node[path[-1]] = value
@@ -216,7 +220,7 @@ EXCLUDES = {
 
 
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], kinds: Kinds = CORE_KINDS) -> dict[str, Any]:
-    """``upper`` wins, key by key. A slot whose name changes is replaced whole: the old options belong to another thing."""
+    """``upper`` wins, key by key. A component whose name changes is replaced whole: the old options belong to another thing."""
     merged = _slots(lower, kinds)
     for key, value in _slots(upper, kinds).items():
         below = merged.get(key)
@@ -230,13 +234,23 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], kinds: Kinds = COR
             merged[key] = value
         else:
             kept = {name: item for name, item in below.items() if value.get(EXCLUDES.get(f"{key}.{name}")) in NOTHING}
-            merged[key] = {**kept, **value}
+            merged[key] = _over(kept, value) if key in kinds.slots else {**kept, **value}
     return merged
 
 
 def _over(below: Any, options: Any) -> Any:
-    """Options on top of others; what is no mapping stays for ``resolve`` to refuse."""
-    return {**below, **options} if isinstance(below, dict) and isinstance(options, dict) else options
+    """Options on top of others, those of parts that keep their names, too; what is no mapping stays for ``resolve`` to refuse."""
+    if not (isinstance(below, dict) and isinstance(options, dict)):
+        return options
+    return {**below, **{key: _part_over(below.get(key), value) for key, value in options.items()}}
+
+
+def _part_over(below: Any, value: Any) -> Any:
+    """A part of a component on top of what a file says of it: options of the same one, or another one."""
+    under, over = ({"name": each} if isinstance(each, str) else each for each in (below, value))
+    if not (isinstance(under, dict) and isinstance(over, dict)) or (under is not below and over is not value):
+        return value
+    return _over(under, over) if "name" in under and over.get("name", under["name"]) == under["name"] else value
 
 
 def _slots(raw: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:

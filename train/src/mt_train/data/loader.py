@@ -152,7 +152,18 @@ class Loader:
             end = position.row + len(step)
             position = Position(position.epoch, end) if rows.has(end) else Position(position.epoch + 1)
             names = self.samples.row_ids.of(np.fromiter(chain.from_iterable(step), np.int64))
-            yield Window([self._batch(part) for part in self._share(step)], names, position)
+            batches = [self._batch(part) for part in self._share(step)]
+            self._read_ahead(position)
+            yield Window(batches, names, position)
+
+    def _read_ahead(self, position: Position) -> None:
+        """Begin to read the media of the next step, where it is of the same epoch."""
+        reader = self.samples.reader
+        if reader is None or not self.reads_media or position.row == 0:
+            return
+        step = self.rows(position.epoch).cut(position.row, self.global_batch_size)
+        numbers = (number for part in self._share(step) for group in part for number in group)
+        reader.read_ahead(span.item for number in numbers for span in self.samples.media_of(number))
 
     def _share(self, rows: Sequence[T]) -> list[Sequence[T]]:
         """This rank's rows of each micro-batch."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -17,8 +19,9 @@ class LockStep:
     rank needs it any more.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._device = engine, engine.process.device
+    def __init__(self, engine: Engine, read_media: Callable[[Batch], Batch] | None = None) -> None:
+        """``read_media`` gives a batch the inputs of encoders: all ranks call these wherever one of them has media."""
+        self._engine, self._device, self._read_media = engine, engine.process.device, read_media
 
     def __enter__(self) -> LockStep:
         return self
@@ -26,21 +29,27 @@ class LockStep:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is not None:
             return  # this rank ends, and the launcher ends the others
-        token = torch.zeros((1, 1), dtype=torch.long, device=self._device)
-        while self._is_needed(False):
-            self._run(Batch(token, token, token, token), KVCache())
+        token = torch.zeros((1, 1), dtype=torch.long)
+        needed, has_media = self._ask(False, False)
+        while needed:
+            self._run(Batch(token, token, token, token), KVCache(), has_media=has_media)
+            needed, has_media = self._ask(False, False)
 
     def __call__(self, model: TrainModel, batch: Batch, cache: KVCache) -> Tensor:
         """Run the model on T more tokens of each row; returns the (B, V) logits after the last."""
-        self._is_needed(True)
-        return self._run(batch, cache)
+        _, has_media = self._ask(True, bool(batch.media))
+        return self._run(batch, cache, has_media=has_media)
 
-    def _is_needed(self, here: bool) -> bool:
-        return bool(all_reduce(torch.tensor(int(here), device=self._device)).item())
+    def _ask(self, needed: bool, has_media: bool) -> tuple[bool, bool]:
+        """Whether any rank needs a forward, and whether one has media in it."""
+        counts = all_reduce(torch.tensor([int(needed), int(has_media)], device=self._device)).tolist()
+        return bool(counts[0]), bool(counts[1])
 
     @torch.no_grad()
-    def _run(self, batch: Batch, cache: KVCache) -> Tensor:
+    def _run(self, batch: Batch, cache: KVCache, *, has_media: bool) -> Tensor:
         found: list[Tensor] = []
+        if has_media and not batch.media and self._read_media is not None:
+            batch = self._read_media(batch)
 
         def keep_last(hidden_BTD: Tensor, head: nn.Module, batch: Batch) -> None:
             found.append(head(hidden_BTD[:, -1]))

@@ -53,6 +53,11 @@ class Requests:
         texts: list[Ids] = []
         spans: list[list[int]] = []
         for sample in samples:
+            if sample.media:
+                raise UsageError(
+                    f"{sample.row_id} has {len(sample.media)} parts that are no text, and values of tokens are given for text alone; leave"
+                    " such rows out of the evaluation (mt-eval without --evaluations gives their loss)"
+                )
             for document in sample.spans:
                 span = np.flatnonzero(np.asarray(sample.trained[document], dtype=bool))
                 texts.append(tuple(map(int, sample.ids[document])))

@@ -158,7 +158,7 @@ class LiveSubject(LoadedSubject):
     ) -> list[Generation]:
         if self._engine.plan.forward_alone:
             return self._continue(prompts, config, indices)
-        with LockStep(self._engine) as forward:
+        with LockStep(self._engine, self._loaded.read_media) as forward:
             return self._continue(prompts, config, indices, forward)
 
     def _refuse_to_go_on(self) -> None:

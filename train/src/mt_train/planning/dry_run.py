@@ -17,7 +17,7 @@ from mt_train.assemble.data import RunData, build_data, make_loader
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
-from mt_train.assemble.report import example, model_title, warnings
+from mt_train.assemble.report import example, media_parts, model_title, warnings
 from mt_train.assemble.run import RunOptions
 from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
@@ -102,6 +102,7 @@ def _about(parts: Parts, plan: Plan, data: RunData, meta: MetaModel) -> dict[str
             "total": sum(parameter.numel() for parameter in parameters),
             "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         },
+        "media": media_parts(meta.model),
         "adapter": adapter_reach(config.adapter.name, meta.model),
         "groups": [asdict(group) for group in group_sizes(meta.groups, lr=rate)],
         "rates": sample_rates(schedule, rate, steps),

@@ -36,8 +36,13 @@ def locate_weights(draft: Draft) -> None:
 def _encoders_of_model(draft: Draft) -> list[str]:
     """The encoders whose weights are those of the model."""
     named = draft.raw.get("encoders")
-    listed = named.items() if isinstance(named, Mapping) else ()
-    return [str(name) for name, each in listed if isinstance(each, Mapping) and each.get("weights") == "model"]
+    listed = (
+        [{"name": name, **each} for name, each in named.items() if isinstance(each, Mapping)]
+        if isinstance(named, Mapping)
+        else named
+    )
+    found = [each for each in listed or () if isinstance(each, Mapping)] if isinstance(listed, list | tuple) else []
+    return [str(each.get("name")) for each in found if each.get("weights") == "model"]
 
 
 def name_family(draft: Draft) -> None:

@@ -25,6 +25,7 @@ from mt_train.plugins.adapter_slot import fill_adapter, find_merged, take_saved_
 from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.cross_checks import check_together, chosen_components
 from mt_train.plugins.draft import Draft, Origins
+from mt_train.plugins.encoder_slots import fill_encoders
 from mt_train.plugins.list_slots import fill_lists
 from mt_train.plugins.model_slot import (
     fill_model,
@@ -82,6 +83,7 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     _fill_slots(draft)
     fit_vocabulary(draft)
     fill_lists(draft)
+    fill_encoders(draft)
     _find_parts(draft)
     fill_sections(draft)
     if not draft.faults:

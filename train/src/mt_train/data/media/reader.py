@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import torch
@@ -19,27 +20,46 @@ from mt_core.rows import MediaItem, MediaSpan
 from mt_train.data.media.store import FeatureStore
 
 MOST_THREADS = 8
+MOST_AHEAD = 64
+"""Items that are read ahead at once: their arrays are in memory until they are used."""
+
+
+def _default_threads() -> int:
+    return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
 class MediaReader:
-    """Reads media for the encoders of a run, and says what they are."""
+    """Reads media for the encoders of a run, and says what they are.
+
+    Items are read in ``threads``, those of the next step while this one is computed (``read_ahead``); with 0 where they are asked for.
+    That changes no byte: reading is a function of the content.
+    """
 
     processors: Mapping[str, Processor]
     """By the name of the encoder."""
+    threads: int = field(default_factory=_default_threads)
     stores: Mapping[str, FeatureStore] = field(default_factory=dict)
-    """The same; these have the features of all items already, so that nothing else is read, and no rank calls the encoder."""
+    """By the same; these have the features of all items, so that nothing else is read, and no rank calls the encoder."""
+    _ahead: dict[MediaItem, Future[Arrays]] = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self, batch: Batch) -> Batch:
-        """Return the batch with the inputs of every encoder, or with its features where they are stored.
+        """Return the batch with the inputs of every encoder, or with the features of those that are stored.
 
         Raises ``DataError`` for an item that cannot be read any more.
         """
-        filled = {}
-        for name, processor in self.processors.items():
-            media, store = batch.media.get(name), self.stores.get(name)
-            filled[name] = _fill(media, processor) if store is None else _look_up(media, processor, store)
-        return replace(batch, media=filled)
+        media = {name: self._fill(name, batch.media.get(name), each) for name, each in self.processors.items()}
+        return replace(batch, media=media)
+
+    def read_ahead(self, items: Iterable[MediaItem]) -> None:
+        """Begin to read what comes next, ``MOST_AHEAD`` items of it; what was begun before is forgotten. A fault is raised by whoever asks
+        for the item."""
+        for begun in self._ahead.values():
+            begun.cancel()
+        self._ahead.clear()
+        if self.threads:
+            first = islice(dict.fromkeys(item for item in items if item.encoder not in self.stores), MOST_AHEAD)
+            self._ahead.update((item, self._begin(self.processors[item.encoder], item)) for item in first)
 
     def describe(self, span: MediaSpan) -> str:
         """Format an item for people: ``⟨image 336×336 → 576 tokens: photo.jpg⟩``."""
@@ -48,30 +68,35 @@ class MediaReader:
         where = f": {span.item.path}" if span.item.path else ""
         return f"⟨{what} → {span.tokens} tokens{where}⟩"
 
+    def _fill(self, name: str, media: MediaBatch | None, processor: Processor) -> MediaBatch:
+        if (store := self.stores.get(name)) is not None:
+            return _look_up(media, processor, store)
+        if media is None:
+            measured, arrays = processor.dummy()
+            nothing = torch.empty(0, dtype=torch.int64)
+            return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
+        return replace(media, inputs=_join(self.read_all(processor, media.items)))
+
+    def read_all(self, processor: Processor, items: Sequence[MediaItem]) -> list[Arrays]:
+        """Read some items, in threads. Raises ``DataError`` for one that cannot be read any more."""
+        if not self.threads:
+            return [_read(processor, item) for item in items]
+        begun = [self._ahead.get(item) or self._begin(processor, item) for item in items]
+        return [each.result() for each in begun]
+
+    def _begin(self, processor: Processor, item: MediaItem) -> Future[Arrays]:
+        return _pool(self.threads).submit(_read, processor, item)
+
 
 def _look_up(media: MediaBatch | None, processor: Processor, store: FeatureStore) -> MediaBatch:
     if media is None:
         measured, _ = processor.dummy()
-        nothing = torch.empty(0, dtype=torch.int64)
-        none_NW = store.empty(measured.features)
+        nothing, none_NW = torch.empty(0, dtype=torch.int64), store.empty(measured.features)
         return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, stored_NW=none_NW)
-    return replace(media, stored_NW=torch.cat(list(reading_threads().map(store.read, media.items, media.features))))
+    return replace(media, stored_NW=torch.cat(list(map(store.read, media.items, media.features))))
 
 
-def _fill(media: MediaBatch | None, processor: Processor) -> MediaBatch:
-    if media is None:
-        measured, arrays = processor.dummy()
-        nothing = torch.empty(0, dtype=torch.int64)
-        return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
-    if len(media.items) == 1:
-        return replace(media, inputs=_join([read_item(processor, media.items[0])]))
-    return replace(
-        media, inputs=_join(list(reading_threads().map(lambda item: read_item(processor, item), media.items)))
-    )
-
-
-def read_item(processor: Processor, item: MediaItem) -> Arrays:
-    """Read one item. Raises ``DataError`` also where its file is gone."""
+def _read(processor: Processor, item: MediaItem) -> Arrays:
     try:
         return processor.read(item)
     except OSError as error:
@@ -87,6 +112,6 @@ def _join(items: Sequence[Arrays]) -> dict[str, Tensor]:
 
 
 @cache
-def reading_threads() -> ThreadPoolExecutor:
+def _pool(threads: int) -> ThreadPoolExecutor:
     """Threads that read: libraries for pictures and sounds do not hold the interpreter meanwhile."""
-    return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="media")
+    return ThreadPoolExecutor(threads, thread_name_prefix="media")

@@ -189,7 +189,8 @@ class Notation:
 
     def encode(self, text: str) -> list[int]:
         """The ids alone, for tokenizers without offsets too."""
-        if self.is_native and (text.isascii() or not SURROGATES.search(text)):
+        has_mark = bool(self._stand_in) and MEDIA_MARK in text
+        if self.is_native and not has_mark and (text.isascii() or not SURROGATES.search(text)):
             return self._tokenizer.encode(text)
         return self.read([text])[0].ids
 

@@ -18,7 +18,7 @@ from mt_core.files import panics
 from mt_core.media import Measured, MediaItem, MediaPart
 from mt_core.weights import contained_file
 
-from ..content import digest_of, read_content, require_same
+from ...content import digest_of, read_content, require_same
 
 _TOKENIZER, _LETTERS, _UNKNOWN = "tokenizer.json", "vocab.txt", "<unk>"
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mt_core import DataError
 from mt_core.media import Measured, MediaItem, MediaPart
 
-from ..content import digest_of, read_content, require_same
+from ...content import digest_of, read_content, require_same
 from ..sound import Wave, mono, open_wave, require_rate, resample, resampled_length
 
 RATE = 16_000

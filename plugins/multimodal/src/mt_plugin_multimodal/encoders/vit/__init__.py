@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from mt_core.media import EncoderComponent
 
 from ...image_config import ImageConfig
+from ...llava import write_processor
 from .huggingface import FolderNames, vit_format
 
 if TYPE_CHECKING:
@@ -229,6 +230,7 @@ def _component(name: str, config: type[ViTConfig], names: FolderNames, summary: 
         width=_width,
         processor=_processor,
         formats=(vit_format(names),),
+        files=write_processor if names.in_llava else None,
         summary=summary,
         source=source,
     )
@@ -240,6 +242,7 @@ CLIP_NAMES = FolderNames(
     defaults={"patch_size": 32, "intermediate_size": 3072, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
     crops=True,
     class_token=True,
+    in_llava=True,
 )
 SIGLIP_NAMES = FolderNames(
     encoder="siglip",
@@ -247,6 +250,7 @@ SIGLIP_NAMES = FolderNames(
     defaults={"patch_size": 16, "intermediate_size": 3072, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
     crops=False,
     class_token=False,
+    in_llava=True,
 )
 DINOV2_NAMES = FolderNames(
     encoder="dinov2",

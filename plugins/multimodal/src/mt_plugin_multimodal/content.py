@@ -12,10 +12,10 @@ MOST_BYTES = 64 * 2**20
 """Bytes of the largest file that is read."""
 
 
-def read_content(path: str, content: bytes, place: str, most: int = MOST_BYTES) -> bytes:
+def read_content(path: str, content: bytes, place: str, most: int = MOST_BYTES, *, option: str = "") -> bytes:
     """Return the bytes of a file, or those that are there. Raises ``DataError`` for what is no regular file, or too large.
 
-    A pipe is not waited for.
+    A pipe is not waited for. ``option`` is the one that says ``most``, where there is one.
     """
     if not path:
         return content
@@ -28,7 +28,8 @@ def read_content(path: str, content: bytes, place: str, most: int = MOST_BYTES) 
         why = getattr(error, "strerror", None) or first_line(error)
         raise DataError(f"{place}: cannot read {path}: {why}; put the file there, or leave the row out") from error
     if len(found) > most:
-        raise DataError(f"{place}: {path} has more than {most:,} bytes; store a smaller file, or leave the row out")
+        limit, instead = (f"{option}={most:,}", "raise it") if option else (f"{most:,}", "leave the row out")
+        raise DataError(f"{place}: {path} is larger than {limit} bytes; store a smaller file, or {instead}")
     return found
 
 

@@ -1,0 +1,137 @@
+"""A whole model that sees as one Hugging Face folder: what its encoder and projector add to the text model's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mt_core.components import WeightsFormat
+from mt_core.errors import UsageError
+from mt_core.media import ProjectorComponent
+from mt_core.weights import CONFIG, IMAGE_TOKEN, TEXT_TYPES, Loaders, read_json, whole_name
+from mt_tools.convert.source import Source
+from mt_tools.convert.writing import write_json
+from mt_train.assemble.media import MEDIA
+from mt_train.assemble.run_encoder import RunEncoder
+
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+SPELLED = "<image>"
+"""Token that is taken for an image where the encoder's options name none."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """An encoder that can be written with its projector, and the formats that do so."""
+
+    encoder: RunEncoder
+    encoder_format: WeightsFormat
+    projector_format: WeightsFormat
+
+    @classmethod
+    def of(cls, source: Source) -> WholeModel | None:
+        """Return what a source adds to its text model; ``None`` for one that does not see.
+
+        Raises ``UsageError`` by name for an encoder, a projector or an objective that no folder of transformers has.
+        """
+        encoders = source.parts.encoders
+        if not encoders:
+            return None
+        if len(encoders) > 1:
+            listed = ", ".join(each.name for each in encoders)
+            raise UsageError(
+                f"the model has {len(encoders)} encoders ({listed}), and a Hugging Face folder one; {_KEPT}"
+            )
+        (encoder,) = encoders
+        projector = encoder.projector.offer.component
+        assert isinstance(projector, ProjectorComponent), "the host checks what mt_projectors returns"
+        found = {"encoder": _writer(encoder.component.formats), "projector": _writer(projector.formats)}
+        names = {"encoder": encoder.name, "projector": projector.name}
+        if lacking := [f"the {kind} {names[kind]}" for kind, form in found.items() if form is None]:
+            raise UsageError(f"{' and '.join(lacking)} cannot be written into a Hugging Face folder; {_KEPT}")
+        assert found["encoder"] is not None, "it has just been looked at"
+        assert found["projector"] is not None, "it has just been looked at"
+        if source.parts.objective_component.head == "own":
+            raise UsageError(
+                f"the run's objective has a head of its own, and no class of transformers has it with images; {_KEPT}"
+            )
+        return cls(encoder, found["encoder"], found["projector"])
+
+    def split(self, tensors: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
+        """Return what is of the text model, and what is of encoder and projector, by their names without what stands in front."""
+        begin = f"{MEDIA}{self.encoder.name}."
+        return (
+            {name: each for name, each in tensors.items() if not name.startswith(begin)},
+            {name.removeprefix(begin): each for name, each in tensors.items() if name.startswith(begin)},
+        )
+
+    def loaders(self, text: Loaders, own: Loaders) -> Loaders:
+        """Return the tensors of all files, of which ``text`` has the text model's under the names of its own folder."""
+        options = {"encoder": self.encoder.options, "projector": self.encoder.projector.options}
+        found = {whole_name(name): load for name, load in text.items()}
+        for part, form in (("encoder", self.encoder_format), ("projector", self.projector_format)):
+            assert form.written is not None, "of() chose formats that write"
+            here = {name.removeprefix(f"{part}."): load for name, load in own.items() if name.startswith(f"{part}.")}
+            found |= form.written(options[part], here)
+        return found
+
+    def config(self, source: Source, text: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``config.json``, in which ``text`` is that of the text model. Raises ``UsageError`` for one that no such model has."""
+        if text.get("model_type") not in TEXT_TYPES:
+            raise UsageError(
+                f"a text model of type {text.get('model_type')} cannot be written with an encoder (those that can:"
+                f" {', '.join(TEXT_TYPES)}); {_KEPT}"
+            )
+        assert self.encoder_format.exported is not None, "of() chose formats that write"
+        assert self.projector_format.exported is not None, "of() chose formats that write"
+        return {
+            **self.encoder_format.exported(self.encoder.options),
+            **self.projector_format.exported(self.encoder.projector.options),
+            IMAGE_TOKEN: image_token(source, self.encoder)[0],
+            "text_config": dict(text),
+            "tie_word_embeddings": bool(text.get("tie_word_embeddings")),
+            **ids,
+        }
+
+    def spelled(self, source: Source) -> tuple[str, str]:
+        """Return the type of a part of a conversation, and what a template writes for it."""
+        (kind,) = self.encoder.component.reads
+        options = self.encoder.options
+        return kind, f"{options.begin}{image_token(source, self.encoder)[1]}{options.end}"
+
+    def write_files(self, source: Source, stage: Path) -> None:
+        """Write what reads images in transformers; what is there already stays."""
+        if (files := self.encoder.component.files) is None:
+            return
+        for name, content in files(self.encoder.options, image_token(source, self.encoder)[1]).items():
+            if not (stage / name).exists():
+                write_json(stage / name, content)
+
+
+_KEPT = "keep the run, whose checkpoints and commands have all of it"
+
+
+def image_token(source: Source, encoder: RunEncoder) -> tuple[int, str]:
+    """Return id and text of the token that stands for an image: the encoder's, that of the folder, or the tokenizer's ``<image>``.
+
+    Raises ``UsageError`` where there is none.
+    """
+    if encoder.path is not None and encoder.path == source.parts.weights_path and encoder.options.token is None:
+        folder = encoder.path.parent if encoder.path.is_file() else encoder.path
+        said = read_json(folder / CONFIG)
+        if (number := said.get(IMAGE_TOKEN, said.get("image_token_id"))) is not None:
+            return int(number), SPELLED
+    tokenizer, text = source.parts.tokenizer, encoder.options.token or SPELLED
+    ids = tokenizer.encode(text)
+    if len(ids) != 1:
+        raise UsageError(
+            f"the tokenizer has no token that stands for an image ({text} is {len(ids)} tokens), and a folder needs one; add it before"
+            f" training (--tokenizer.add-special-tokens {SPELLED}), or keep the run"
+        )
+    return ids[0], text
+
+
+def _writer(formats: tuple[WeightsFormat, ...]) -> WeightsFormat | None:
+    return next((each for each in formats if each.exported is not None and each.written is not None), None)

@@ -1,0 +1,94 @@
+"""Encoders of a run in the shape that their weights have, each with its projector. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os.path import expanduser
+from pathlib import Path
+from typing import Any
+
+from mt_core.components import PartChoice, WeightsFormat
+from mt_core.errors import ComponentError, MtError, WeightsError
+from mt_core.media import EncoderComponent, EncoderConfig, ProjectorComponent
+from mt_train.config.run import SlotRef
+from mt_train.plugins.draft import Draft
+from mt_train.plugins.whole_models import refuse_unread
+
+MODEL = "model"
+"""``weights`` of an encoder that are in the folder of ``model.weights``."""
+
+
+def fill_encoders(draft: Draft) -> None:
+    """Give each encoder with weights the shape that these say, where the user has said no other."""
+    if named := draft.values.get("encoders"):
+        draft.values["encoders"] = tuple(_with_shape(draft, each) for each in named)
+
+
+def _with_shape(draft: Draft, chosen: SlotRef) -> SlotRef:
+    component, options = draft.offers[f"encoder:{chosen.name}"].component, chosen.options
+    assert isinstance(component, EncoderComponent), "the host checks what mt_encoders returns"
+    assert isinstance(options, EncoderConfig), "and that its config is one"
+    key = f"encoders.{component.name}"
+    if options.weights is None or any(each.key == f"{key}.weights" for each in draft.faults):
+        return chosen
+    try:
+        path, form = find_weights(component.name, component, options, draft.weights_path)
+        assert path is not None, "there are weights"
+        assert form is not None, "and a format that reads them"
+        stated = options.model_dump(exclude_unset=True)
+        values = {**form.values(path), **stated}
+        if path == draft.weights_path:
+            refuse_unread(path, f"{key}.weights")
+            values["projector"] = _projector_of_folder(draft, component.name, options.projector, path)
+    except MtError as error:
+        draft.fault(f"{key}.weights", str(error))
+        return chosen
+    found = draft.validate(component.config, values, key)
+    return chosen if found is None else chosen.model_copy(update={"options": found})
+
+
+def _projector_of_folder(draft: Draft, name: str, given: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """The projector in the shape that a whole model has. Raises ``WeightsError`` where the user has said another."""
+    choice = PartChoice.of(given, kind="projector")
+    try:
+        component = draft.host.get("projector", choice.name).component
+    except ComponentError:
+        return given  # a fault of its own
+    form = None if not isinstance(component, ProjectorComponent) else find_projector_format(component, path)
+    if form is None:
+        return given
+    values = form.values(path)
+    stated = {key.replace("-", "_"): value for key, value in choice.options.items()}
+    if differing := [key for key, value in stated.items() if key in values and str(values[key]) != str(value)]:
+        listed = ", ".join(f"{key}={stated[key]} (there: {values[key]})" for key in differing)
+        raise WeightsError(
+            f"encoders.{name}.projector has {listed}, and {path} is a whole model with its projector; leave the option out, or name a"
+            f" folder of the encoder alone (encoders.{name}.weights)"
+        )
+    return {"name": choice.name, **values, **stated}
+
+
+def find_projector_format(component: ProjectorComponent, path: Path) -> WeightsFormat | None:
+    """Return how a folder has such a projector; ``None`` where it has none."""
+    return next((each for each in component.formats if each.matches(path)), None)
+
+
+def find_weights(
+    name: str, component: EncoderComponent, options: EncoderConfig, model: Path | None
+) -> tuple[Path | None, WeightsFormat | None]:
+    """Return the folder of an encoder's weights and how it is read; nothing where they are drawn. ``model`` is that of the model.
+
+    Raises ``WeightsError`` for a folder that it does not read.
+    """
+    if options.weights is None:
+        return None, None
+    key = f"encoders.{name}.weights"
+    if options.weights == MODEL and model is None:
+        raise WeightsError(f"{key} is 'model', and the run has no model.weights; name a folder, or leave it out")
+    path = model if options.weights == MODEL else Path(expanduser(options.weights))
+    assert path is not None, "it has just been looked at"
+    form = next((each for each in component.formats if path.exists() and each.matches(path)), None)
+    if form is None:
+        known = ", ".join(each.name for each in component.formats) or "none"
+        raise WeightsError(f"{key}={options.weights} is no folder that {name} reads (formats: {known})")
+    return path, form
