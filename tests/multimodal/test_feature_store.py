@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import shutil
-import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -215,24 +214,25 @@ def test_a_folder_that_cannot_be_made_is_named(run: Run, tmp_path: Path) -> None
 
 
 def test_two_runs_on_one_folder_wait_for_one_another(
-    run: Run, plain: Losses, calls: list[int], kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, plain: Losses, calls: list[int], kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder,) = keys_in(kept)
     away = folder.rename(tmp_path / "away")
     handle = claim(folder.with_name(f"{folder.name}.lock"))
     assert handle is not None
+    said: list[str] = []
 
-    def finish() -> None:
-        """What the other run does at its end."""
+    def finish(text: str) -> None:
+        """What the other run does at its end, once this one says that it waits."""
+        said.append(text)
         shutil.copytree(away, folder, dirs_exist_ok=True)
         os.close(handle)
 
-    timer = threading.Timer(0.6, finish)
-    timer.start()
+    monkeypatch.setattr("mt_train.assemble.features.notice", finish)
     assert run(kept) == plain
-    timer.join()
     assert calls == []
-    assert "waiting for another run" in capsys.readouterr().err
+    (waits,) = said
+    assert waits.startswith("waiting for another run")
 
 
 # ---------------------------------------------------------------------------------------------------- the folder alone

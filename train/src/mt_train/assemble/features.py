@@ -41,7 +41,7 @@ from mt_train.data.media.store import FeatureStore, PartWriter, UnusableStoreErr
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.build import DTYPES, gather_parameters, is_partitioned
 from mt_train.engine.engine import Engine
-from mt_train.engine.processes import all_reduce, ranks_where, share_text, smallest
+from mt_train.engine.processes import all_reduce, gather_texts, ranks_where, share_text, smallest
 from mt_train.plugins.lock import code_hash, installed_version
 
 FOLDER = "features"
@@ -125,14 +125,25 @@ class _Filling:
                 self._together(lambda: store.open(repair=notice) if self.process.is_main else None)
                 self._together(store.open)
                 self._fill(store, module, [each for each in missing.items() if each[0] not in store])
+        store.remember()
         self._together(store.open)
-        entries = len(store)
-        if -smallest(-entries) != smallest(entries):
-            raise UnusableStoreError(
-                f"{folder} does not have the same features on every rank; encoders.{self.encoder.name}.features has to be a folder that all"
-                " nodes share"
-            )
+        self._refuse_apart(store)
         return store
+
+    def _refuse_apart(self, store: FeatureStore) -> None:
+        """Raise ``UnusableStoreError`` unless all ranks see the same folder; another run may write into it meanwhile."""
+        parts = [set(json.loads(text)) for text in gather_texts(json.dumps(sorted(store.parts)))]
+
+        def look_again() -> None:
+            store.open()
+            if not set.union(*parts) <= store.parts:
+                raise UnusableStoreError(
+                    f"{store.folder} is not the same folder on every rank; encoders.{self.encoder.name}.features has to be one that all"
+                    " nodes share"
+                )
+
+        if any(each != parts[0] for each in parts):
+            self._together(look_again)
 
     # ------------------------------------------------------------------------------------------------- what is missing
 
@@ -154,7 +165,6 @@ class _Filling:
                     seen.add(about)
                     if (key := store.key_of(item)) not in store:
                         found.setdefault(key, _Place(samples, number, place))
-        store.remember()
         return found
 
     # ---------------------------------------------------------------------------------------------------------- filling

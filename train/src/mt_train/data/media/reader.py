@@ -70,12 +70,20 @@ class MediaReader:
 
     def _fill(self, name: str, media: MediaBatch | None, processor: Processor) -> MediaBatch:
         if (store := self.stores.get(name)) is not None:
-            return _look_up(media, processor, store)
+            return self._look_up(media, processor, store)
         if media is None:
             measured, arrays = processor.dummy()
             nothing = torch.empty(0, dtype=torch.int64)
             return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
         return replace(media, inputs=_join(self.read_all(processor, media.items)))
+
+    def _look_up(self, media: MediaBatch | None, processor: Processor, store: FeatureStore) -> MediaBatch:
+        if media is None:
+            measured, _ = processor.dummy()
+            nothing, none_NW = torch.empty(0, dtype=torch.int64), store.empty(measured.features)
+            return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, stored_NW=none_NW)
+        each_of = _pool(self.threads).map if self.threads else map
+        return replace(media, stored_NW=torch.cat(list(each_of(store.read, media.items, media.features))))
 
     def read_all(self, processor: Processor, items: Sequence[MediaItem]) -> list[Arrays]:
         """Read some items, in threads. Raises ``DataError`` for one that cannot be read any more."""
@@ -86,14 +94,6 @@ class MediaReader:
 
     def _begin(self, processor: Processor, item: MediaItem) -> Future[Arrays]:
         return _pool(self.threads).submit(_read, processor, item)
-
-
-def _look_up(media: MediaBatch | None, processor: Processor, store: FeatureStore) -> MediaBatch:
-    if media is None:
-        measured, _ = processor.dummy()
-        nothing, none_NW = torch.empty(0, dtype=torch.int64), store.empty(measured.features)
-        return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, stored_NW=none_NW)
-    return replace(media, stored_NW=torch.cat(list(map(store.read, media.items, media.features))))
 
 
 def _read(processor: Processor, item: MediaItem) -> Arrays:

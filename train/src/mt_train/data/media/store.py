@@ -97,6 +97,11 @@ class FeatureStore:
     def __contains__(self, key: bytes) -> bool:
         return _find(self._entries, "key", key) is not None
 
+    @property
+    def parts(self) -> set[str]:
+        """The names of the parts that were read."""
+        return {part.path.stem for part in self._parts}
+
     def open(self, *, repair: Callable[[str], None] | None = None) -> None:
         """Read all indices. Who holds the lock says with ``repair`` what is damaged, and takes it away; others leave it out."""
         found = []
