@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -207,3 +208,13 @@ def test_a_file_of_prompts_names_its_images(folder: Path, tmp_path: Path) -> Non
     written = [json.loads(line) for line in out.read_text().splitlines()]
     assert [each["tokens"] for each in written] == [5, 5, 5]
     assert TOKENS == 16
+
+
+def test_a_conversation_takes_an_image_where_a_turn_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("<image> what?\nand now?\n<image> again?\n"))
+    assert ask(folder, "--chat", "--chat-template", "chatml", "--image", str(folder / "0.png")) == 0
+    told = capsys.readouterr().err
+    assert told.count("error:") == 1
+    assert "<image> 1 times, and there are 0 files" in told

@@ -80,7 +80,7 @@ def write_folder(
 
 
 def _write_config(
-    source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str, whole: WholeModel | None
+    source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str, whole: WholeModel | None = None
 ) -> None:
     """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
     options = source.parts.config.model.options
@@ -175,7 +175,7 @@ def _of_tokenizer(source: Source, stage: Path, say: Say) -> dict[str, Any]:
     return _ids(tokenizer)
 
 
-def _of_run(source: Source, stage: Path, say: Say, whole: WholeModel | None) -> tuple[dict[str, Any], list[int]]:
+def _of_run(source: Source, stage: Path, say: Say, whole: WholeModel | None = None) -> tuple[dict[str, Any], list[int]]:
     config = source.parts.config
     tokenizer = source.parts.tokenizer
     save, theirs = getattr(tokenizer, "save", None), None
