@@ -84,7 +84,7 @@ def no_weights(folder: Path) -> None:
 EARLY: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "another architecture": (
         config(architectures=["RwkvForCausalLM"], model_type="rwkv"),
-        ("the model type 'rwkv' is not trained here", "its layers carry a state through the row"),
+        ("the model type 'rwkv' is not trained here", "its layers hand a state on in a form of its own"),
     ),
     "no weights": (no_weights, ("holds no weights in a format that is read here", "llama (huggingface, meta)")),
     "a missing shard": (lambda folder: first(folder).unlink(), ("is missing or no regular file",)),
