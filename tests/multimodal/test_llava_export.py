@@ -193,6 +193,11 @@ def test_an_encoder_without_a_writer_is_refused_by_name(folder: Path, tmp_path: 
         convert(opened(folder, {"dinov2": {}}), tmp_path / "out", say=QUIET)
 
 
+def test_an_adapter_alone_has_no_place_for_an_encoder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mt_export(["--run", str(folder / "run"), "--output", str(folder / "adapter")]) != 0
+    assert "no place for media.clip.*; write the whole model" in capsys.readouterr().err
+
+
 def opened(folder: Path, encoders: dict[str, Any]) -> Any:
     """The text model of the base with other encoders, drawn from the seed."""
     from dataclasses import replace

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "train/engine"))  # for the encoder of words
-
-from mt_conformance.host import named_host
-from mt_core import UsageError
-from mt_tools.convert.source import refuse_encoders
-from mt_train.assemble.parts import Parts
 from mt_train.cli.train import main as mt_train
-from mt_train.plugins.resolve import resolve
 
 Convert = Callable[..., str]
 INDEX = "model.safetensors.index.json"
@@ -92,7 +84,7 @@ def no_weights(folder: Path) -> None:
 EARLY: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "another architecture": (
         config(architectures=["RwkvForCausalLM"], model_type="rwkv"),
-        ("the model type 'rwkv' is not trained here", "its layers carry a state through the row"),
+        ("the model type 'rwkv' is not trained here", "its layers hand a state on in a form of its own"),
     ),
     "no weights": (no_weights, ("holds no weights in a format that is read here", "llama (huggingface, meta)")),
     "a missing shard": (lambda folder: first(folder).unlink(), ("is missing or no regular file",)),
@@ -185,13 +177,3 @@ def test_a_source_that_is_not_there_or_needs_no_model_is_said(
     assert "holds no checkpoint" in convert(tmp_path / "run", tmp_path / "out", fails=True)
     said = convert("resize-vocab", tmp_path / "run", tmp_path / "out", "--add-tokens", "a", fails=True)
     assert "is a run; write it into a folder first" in said
-
-
-def test_a_run_with_encoders_of_media_is_refused_by_the_names_of_their_tensors(tmp_path: Path) -> None:
-    raw = {"model": {"name": "llama", "vocab_size": 300}, "encoders": {"letters": {"projector": "pairs"}}}
-    raw |= {"dataset": {"name": "jsonl", "path": str(tmp_path)}, "objective": "spelled"}
-    parts = Parts.of(resolve(raw, named_host("mt_plugin_llama.plugin", "spelled_media")))
-    with pytest.raises(
-        UsageError, match=r"encoders of media \(letters\), and a folder of llama has no place for media.letters.\*"
-    ):
-        refuse_encoders(tmp_path, parts)

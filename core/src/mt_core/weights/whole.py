@@ -33,6 +33,8 @@ _SHARED = ("tie_word_embeddings", "quantization_config")
 def whole_architecture(config: Mapping[str, Any]) -> str | None:
     """Return the class of a whole model whose text model can be read by its family; ``None`` for any other ``config.json``."""
     stated = config.get("architectures") or [config.get("model_type")]
+    if not isinstance(stated, list):
+        return None  # whoever reads the config says what is wrong with it
     found = next((name for name, kind in WHOLE.items() if name in stated or kind in stated), None)
     text = config.get("text_config")
     return found if isinstance(text, dict) and text.get("model_type", "llama") in TEXT_TYPES else None

@@ -93,7 +93,9 @@ def media_flop(model: TrainModel, batch: Batch) -> float:
     from torch import nn
 
     found = 0.0
-    for name, media in batch.media.items() if model.media is not None else ():
+    if model.media is None:
+        return found
+    for name, media in batch.media.items():
         inputs = False
         for part, count in (("encoder", sum(media.features)), ("projector", sum(media.tokens))):
             modules = [

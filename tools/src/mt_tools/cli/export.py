@@ -12,7 +12,7 @@ from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
-from mt_tools.convert.source import Source, open_source
+from mt_tools.convert.source import Source, open_source, refuse_encoders
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
@@ -76,6 +76,7 @@ def _export(arguments: argparse.Namespace) -> int:
     sources = [(_open_run(run, arguments.checkpoint, host), share) for run, share in map(_parse_share, arguments.run)]
     if not arguments.merge:
         _refuse_of_merge(arguments, sources)
+        refuse_encoders(sources[0][0].path, sources[0][0].parts)
         if arguments.as_lora is not None:
             return _as_lora(arguments, sources[0][0], out, host)
         from mt_tools.convert.adapter import export_adapter

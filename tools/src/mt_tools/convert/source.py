@@ -86,17 +86,16 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
         del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
         raw["model"].pop("adapters", None)
     parts = Parts.of(resolve(raw, host))
-    refuse_encoders(path, parts)
     return Source(path, parts, _writer(parts), checkpoint, started)
 
 
 def refuse_encoders(path: Path, parts: Parts) -> None:
-    """Raise ``UsageError`` for a run with encoders of media, which a folder of a text model has no place for."""
+    """Raise ``UsageError`` for a run with encoders of media, which an adapter's folder has no place for."""
     if names := [each.name for each in parts.encoders]:
         tensors = ", ".join(f"media.{name}.*" for name in names)
         raise UsageError(
             f"{path} has encoders of media ({', '.join(names)}), and a folder of {parts.config.model.name} has no place for {tensors};"
-            " train on from the run itself (mt-train --resume)"
+            " write the whole model (mt-convert, or mt-export --merge), or train on from the run itself (mt-train --resume)"
         )
 
 
