@@ -15,6 +15,7 @@ from layout_worker import Bench, Losses, main
 from PIL import Image
 
 from mt_conformance.host import named_host
+from mt_core.errors import DataError
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.features import with_features
 from mt_train.assemble.report import describe_media_part, media_parts
@@ -94,11 +95,34 @@ class Reads(Bench):
         case = {**usual, **case, "data": {**data, **case.get("data", {})}}
         encoders = case.get("encoders", ENCODERS)
         if case.get("stored"):
-            encoders = {name: {**each, "features": str(self.folder / "features")} for name, each in encoders.items()}
+            apart = f"-{self.process.rank}" if case.get("apart") else ""
+            kept = {"features": str(self.folder / f"{case['stored']}{apart}")}
+            encoders = {name: {**each, **kept} for name, each in encoders.items()}
         case["more"] = {"encoders": encoders, **case.get("more", {})}
         session = super().session(case, *arguments, **keywords)
         with_features(session.parts, session.data, session.engine)
         return session
+
+    def refuse(self, case: dict[str, Any]) -> list[Any]:
+        """Return what each rank says of features that cannot be stored: a word cannot be read, or ranks have folders of their own."""
+        read = spelled_media.LettersProcessor.read
+
+        def refusing(processor: Any, item: Any) -> Any:
+            if item.content == case.get("unreadable", "").encode():
+                raise DataError("this word cannot be read")
+            return read(processor, item)
+
+        spelled_media.LettersProcessor.read = refusing  # type: ignore[method-assign]
+        said = "nothing"
+        try:
+            self.session(case)
+        except DataError as error:
+            said = f"{type(error).__name__}: {error}"
+        spelled_media.LettersProcessor.read = read  # type: ignore[method-assign]
+        every: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(every, said)
+        spelled_media.READS.clear()
+        return every
 
     def change(self, case: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters that two steps change, those that are trained, and what the run says of its encoders."""

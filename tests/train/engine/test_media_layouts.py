@@ -24,7 +24,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "plain": {"stage": 0},
     "plain, one row at a time": {"stage": 0, "micro": 1},
     "frozen": {"stage": 0, **FROZEN},
-    "frozen, stored": {"stage": 0, **FROZEN, "stored": True},
+    "frozen, stored": {"stage": 0, **FROZEN, "stored": "features"},
     "lora": {"stage": 0, **LORA},
     "padded rows at once": {"stage": 0, **ALL_AT_ONCE},
     "packed rows at once": {"stage": 0, **ALL_AT_ONCE, "data": {"batching": "packing"}},
@@ -38,8 +38,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "plain, sequence": SEQUENCE,
     "frozen, zero3": {"stage": 3, **FROZEN},
     "frozen, pipeline": {**PIPELINE, **FROZEN},
-    "frozen, zero3, stored": {"stage": 3, **FROZEN, "stored": True},
-    "frozen, pipeline, stored": {**PIPELINE, **FROZEN, "stored": True},
+    "frozen, zero3, stored": {"stage": 3, **FROZEN, "stored": "features"},
+    "frozen, pipeline, stored": {**PIPELINE, **FROZEN, "stored": "features"},
     "lora, zero3": {"stage": 3, **LORA},
     "adamw, zero3": {"stage": 3, **ADAMW},
     "adamw, resumed at zero3": {"stage": 3, "do": "resume", **ADAMW},
@@ -47,10 +47,10 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 MORE: dict[str, dict[str, Any]] = {
     **{f"frozen, zero{stage}": {"stage": stage, **FROZEN} for stage in (0, 1, 2)},
-    **{f"frozen, zero{stage}, stored": {"stage": stage, **FROZEN, "stored": True} for stage in (0, 1, 2)},
+    **{f"frozen, zero{stage}, stored": {"stage": stage, **FROZEN, "stored": "features"} for stage in (0, 1, 2)},
     "frozen, sequence": {**SEQUENCE, **FROZEN},
-    "frozen, sequence, stored": {**SEQUENCE, **FROZEN, "stored": True},
-    "frozen, zero3, stored, resumed": {"stage": 3, "do": "resume", **FROZEN, "stored": True},
+    "frozen, sequence, stored": {**SEQUENCE, **FROZEN, "stored": "features"},
+    "frozen, zero3, stored, resumed": {"stage": 3, "do": "resume", **FROZEN, "stored": "features"},
     **{f"plain, zero{stage}, one row at a time": {"stage": stage, "micro": 1} for stage in (1, 2)},
     "plain, zero3, recomputed": {"stage": 3, "recompute": True},
     "plain, pipeline, recomputed": {**PIPELINE, "recompute": True},
@@ -85,6 +85,10 @@ SAID = {
     "lora and the first block": [ENCODER + "42 of them trained", PROJECTOR + "trained"],
     "lora in the encoder": ["letters.encoder 180 parameters, 48 of them trained", PROJECTOR + "trained"],
 }
+REFUSED: dict[str, dict[str, Any]] = {
+    "unreadable": {"do": "refuse", "stage": 3, **FROZEN, "stored": "bad", "unreadable": "cafe"},
+    "apart": {"do": "refuse", "stage": 1, **FROZEN, "stored": "apart", "apart": True},
+}
 PROVED = {"prove": {**PROVE, "stage": 0}, "prove, pipeline": {**PROVE, **PIPELINE}}
 
 
@@ -101,7 +105,7 @@ def one_clip(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), SHARED | PROVED)
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), SHARED | PROVED | REFUSED)
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +170,13 @@ def test_stored_features_train_as_computed_ones_do(one: dict[str, Any], two: dic
     first, second = two["frozen, zero3, stored"]["reads"]
     assert (first + second, min(first, second) > 0) == (6, True)
     assert two["frozen, pipeline, stored"]["reads"] == [0, 0]  # the same encoder on another layout
+
+
+def test_features_that_one_rank_cannot_store_stop_all_ranks_alike(two: dict[str, Any]) -> None:
+    assert two["unreadable"] == ["DataError: this word cannot be read"] * 2
+    for said in two["apart"]:
+        assert said.startswith("UnusableStoreError: ")
+        assert "is not the same folder on every rank" in said
 
 
 @pytest.mark.soak

@@ -137,13 +137,15 @@ class _Filling:
         def look_again() -> None:
             store.open()
             if not set.union(*parts) <= store.parts:
-                raise UnusableStoreError(
-                    f"{store.folder} is not the same folder on every rank; encoders.{self.encoder.name}.features has to be one that all"
-                    " nodes share"
-                )
+                raise self._apart(store.folder)
 
         if any(each != parts[0] for each in parts):
             self._together(look_again)
+
+    def _apart(self, folder: Path) -> UnusableStoreError:
+        return UnusableStoreError(
+            f"{folder} is not the same folder on every rank; encoders.{self.encoder.name}.features has to be one that all nodes share"
+        )
 
     # ------------------------------------------------------------------------------------------------- what is missing
 
@@ -300,6 +302,10 @@ class _Filling:
             folder.mkdir(parents=True, exist_ok=True)
             return claim(path)
 
+        def see() -> None:
+            if not path.exists():
+                raise self._apart(folder)
+
         asked = 0
         while handle is None:
             handle = self._together(ask)
@@ -310,6 +316,7 @@ class _Filling:
             asked += 1
             time.sleep(_ASK_SECONDS)
         try:
+            self._together(see)
             yield
         finally:
             if handle is not None:
