@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import wave
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +14,7 @@ import pytest
 from mt_conformance import BaseEncoderConformance
 from mt_plugin_multimodal import plugin
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from pictures import animation, encoded, picture
+from ..pictures import animation, encoded, picture
 
 SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 SOUND: dict[str, Any] = {

@@ -132,6 +132,10 @@ class SequenceProcessor:
             raise DataError(f"a {self.kind} sequence is another one than was measured; encode the rows again")
         return {"ids": self.vocabulary.encode(self._letters(item.content, ""))}
 
+    def describe(self, item: MediaItem) -> str:
+        """Say how long a sequence is: ``dna, 1,024 letters``."""
+        return f"{self.kind}, {len(item.content):,} letters"
+
     def dummy(self) -> tuple[Measured, Arrays]:
         """Return a sequence of one letter."""
         content = self.vocabulary.letters[:1]
