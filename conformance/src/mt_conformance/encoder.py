@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -139,7 +138,7 @@ class BaseEncoderConformance(BasePluginConformance):
         encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
         for some in [*self.draws(items)][len(items) :]:
             counts = [each.measured.features for each in some]
-            together = self.features(encoder, some).split(counts)
+            together = self.features(encoder, some).split(counts)  # type: ignore[no-untyped-call]
             for item, beside in zip(some, together, strict=True):
                 apart = most_apart(self.features(encoder, [item]), beside)
                 assert apart <= self.tolerance, (
@@ -157,7 +156,7 @@ class BaseEncoderConformance(BasePluginConformance):
             f"the dummy has {len(features)} features, and {dummy.measured.features} were said; dummy() returns what measure() would"
         )
         assert not len(features) or features.isfinite().all(), "features of the dummy are not finite"
-        features.square().sum().backward()
+        features.square().sum().backward()  # type: ignore[no-untyped-call]
         lacking = without_gradient(encoder)
         assert not lacking, (
             f"the dummy gives {lacking[0]} no finite gradient ({len(lacking)} such parameters); other ranks would wait for it: use every"
@@ -197,7 +196,7 @@ class BaseEncoderConformance(BasePluginConformance):
                 )
             last = processor.measure(parts[-1] if part is parts[0] else parts[0]).digest
             wrong = MediaItem(item.encoder, item.path, item.content, last)
-            assert outcome(lambda wrong=wrong: processor.read(wrong)) == "DataError", (  # type: ignore[misc]
+            assert outcome(lambda wrong=wrong: processor.read(wrong)) == "DataError", (
                 "an item whose content is another than was measured is read; compare its digest, where it has one, and raise DataError"
             )
 
@@ -220,14 +219,14 @@ class BaseEncoderConformance(BasePluginConformance):
         files = [MediaPart(kind, path=str(path), place=PLACE) for path in (tmp_path, tmp_path / "none" / "there")]
         for part in [*(MediaPart(kind, content=each, place=PLACE) for each in self.broken), *files]:
             shown = part.path or part.content[:40]
-            said = outcome(lambda part=part: processor.measure(part))  # type: ignore[misc]
+            said = outcome(lambda part=part: processor.measure(part))
             assert said == "DataError", (
                 f"{shown!r} is measured ({said or 'no error'}); raise DataError: a run counts bad rows and goes on"
             )
         for part in self.parts(mt_host, tmp_path):
             for content in mangled(_content(part)):
                 changed = MediaPart(kind, content=content, place=PLACE)
-                said = outcome(lambda changed=changed: _read(processor, changed))  # type: ignore[misc]
+                said = outcome(lambda changed=changed: _read(processor, changed))
                 assert said in ("", "DataError"), (
                     f"{content[:40]!r} raised {said}; whatever is no {kind} is a DataError that says what to do"
                 )
@@ -320,7 +319,7 @@ def item_of(part: MediaPart, measured: Measured) -> MediaItem:
 
 def inputs_of(items: Sequence[Read]) -> dict[str, Tensor]:
     """Return the arrays of some items, joined as a run joins them."""
-    return {name: torch.from_numpy(np.concatenate([each.arrays[name] for each in items])) for name in items[0].arrays}
+    return {name: torch.cat([torch.from_numpy(each.arrays[name]) for each in items]) for name in items[0].arrays}
 
 
 def batch_of(items: Sequence[Read]) -> MediaBatch:

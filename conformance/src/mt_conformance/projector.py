@@ -143,8 +143,8 @@ class BaseProjectorConformance(BasePluginConformance):
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         for some in [*self.draws(list(taken))][len(taken) :]:
             features_NW = self.values(some)
-            parts = features_NW.split([count for count, _ in some])
-            together = self.states(projector, some, features_NW).split([taken[each] for each in some])
+            parts = features_NW.split([count for count, _ in some])  # type: ignore[no-untyped-call]
+            together = self.states(projector, some, features_NW).split([taken[each] for each in some])  # type: ignore[no-untyped-call]
             for item, own, beside in zip(some, parts, together, strict=True):
                 apart = most_apart(self.states(projector, [item], own), beside)
                 assert apart <= self.tolerance, (
@@ -157,7 +157,7 @@ class BaseProjectorConformance(BasePluginConformance):
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
         for item in ((0, None), (0, (1, 0, 4)), (35, (1, 5, 7))):
-            said = outcome(lambda item=item: component.tokens(config, *item))  # type: ignore[misc]
+            said = outcome(lambda item=item: component.tokens(config, *item))
             assert said in ("", "DataError"), (
                 f"tokens() of {item} (features, grid) raised {said}; raise DataError, and say what to do"
             )
@@ -198,7 +198,7 @@ class BaseProjectorConformance(BasePluginConformance):
         for item in taken:
             features_NW = self.values([item]).requires_grad_()
             projector.zero_grad()
-            self.states(projector, [item], features_NW).square().sum().backward()
+            self.states(projector, [item], features_NW).square().sum().backward()  # type: ignore[no-untyped-call]
             lacking = without_gradient(projector)
             assert not lacking, (
                 f"an item of {item} (features, grid) gives {lacking[0]} no finite gradient ({len(lacking)} such parameters); use every"
