@@ -124,7 +124,7 @@ def test_two_steps_are_trained_with_all_of_them_by_name(plugins_folder: Path, in
     )
     lock = json.loads((plugins_folder / "run" / "plugins.lock.json").read_text())
     ours = {"mt-core", "mt-train", "mt-plugin-standard"}
-    assert lock["sha256"].keys() == {*ours, *(f"mt-plugin-{NAMES[kind]}" for kind in SLOTS)}
+    assert lock["sha256"].keys() == {*ours, *(f"mt-plugin-{NAMES[kind]}" for kind in [*SLOTS, "projector"])}
     assert not {f"mt-plugin-{name}" for name in NAMES.values()} & set(lock["editable"])
 
 
