@@ -110,6 +110,11 @@ class EncoderConfig(MtConfig):
         None, description="special token whose id fills the places of an item; it has no meaning here"
     )
     limit: int | None = Field(None, ge=1, le=1_000_000, description="most items of a row; a row with more is a bad one")
+    features: str | None = Field(
+        None,
+        description="folder of the features of an encoder that trains nothing, each computed once; auto is MT_CACHE or ~/.cache/mt/tokens;"
+        " none computes them in every step",
+    )
 
     @field_validator("projector", mode="before")
     @classmethod

@@ -20,7 +20,7 @@ from mt_core import DataError, WeightsError
 from mt_core.media import MediaItem, MediaPart
 from mt_plugin_multimodal.encoders.whisper import COMPONENT, WhisperConfig
 
-SIZES = {"n_mels": 8, "dim": 16, "n_layers": 3, "n_heads": 2, "ffn_dim": 24, "features": 10}
+SIZES = {"n_mels": 8, "dim": 16, "n_layers": 3, "n_heads": 2, "ffn_dim": 24, "n_features": 10}
 THEIRS = {
     "num_mel_bins": 8,
     "d_model": 16,

@@ -16,6 +16,7 @@ from PIL import Image
 
 from mt_conformance.host import named_host
 from mt_core.plugins.host import PluginHost
+from mt_train.assemble.features import with_features
 from mt_train.assemble.report import describe_media_part, media_parts
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import Process
@@ -91,8 +92,13 @@ class Reads(Bench):
         data = {"eval": str(self.folder / f"held-out{kind}.jsonl"), "shuffle": False, "batching": "padding"}
         usual = {"objective": "spelled", "optimizer": SGD, "schedule": "constant", "clip": 100.0, "steps": 5}
         case = {**usual, **case, "data": {**data, **case.get("data", {})}}
-        case["more"] = {"encoders": case.get("encoders", ENCODERS), **case.get("more", {})}
-        return super().session(case, *arguments, **keywords)
+        encoders = case.get("encoders", ENCODERS)
+        if case.get("stored"):
+            encoders = {name: {**each, "features": str(self.folder / "features")} for name, each in encoders.items()}
+        case["more"] = {"encoders": encoders, **case.get("more", {})}
+        session = super().session(case, *arguments, **keywords)
+        with_features(session.parts, session.data, session.engine)
+        return session
 
     def change(self, case: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters that two steps change, those that are trained, and what the run says of its encoders."""

@@ -24,6 +24,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "plain": {"stage": 0},
     "plain, one row at a time": {"stage": 0, "micro": 1},
     "frozen": {"stage": 0, **FROZEN},
+    "frozen, stored": {"stage": 0, **FROZEN, "stored": True},
     "lora": {"stage": 0, **LORA},
     "padded rows at once": {"stage": 0, **ALL_AT_ONCE},
     "packed rows at once": {"stage": 0, **ALL_AT_ONCE, "data": {"batching": "packing"}},
@@ -37,6 +38,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "plain, sequence": SEQUENCE,
     "frozen, zero3": {"stage": 3, **FROZEN},
     "frozen, pipeline": {**PIPELINE, **FROZEN},
+    "frozen, zero3, stored": {"stage": 3, **FROZEN, "stored": True},
+    "frozen, pipeline, stored": {**PIPELINE, **FROZEN, "stored": True},
     "lora, zero3": {"stage": 3, **LORA},
     "adamw, zero3": {"stage": 3, **ADAMW},
     "adamw, resumed at zero3": {"stage": 3, "do": "resume", **ADAMW},
@@ -44,6 +47,10 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 MORE: dict[str, dict[str, Any]] = {
     **{f"frozen, zero{stage}": {"stage": stage, **FROZEN} for stage in (0, 1, 2)},
+    **{f"frozen, zero{stage}, stored": {"stage": stage, **FROZEN, "stored": True} for stage in (0, 1, 2)},
+    "frozen, sequence": {**SEQUENCE, **FROZEN},
+    "frozen, sequence, stored": {**SEQUENCE, **FROZEN, "stored": True},
+    "frozen, zero3, stored, resumed": {"stage": 3, "do": "resume", **FROZEN, "stored": True},
     **{f"plain, zero{stage}, one row at a time": {"stage": stage, "micro": 1} for stage in (1, 2)},
     "plain, zero3, recomputed": {"stage": 3, "recompute": True},
     "plain, pipeline, recomputed": {**PIPELINE, "recompute": True},
@@ -148,6 +155,29 @@ def test_two_processes_equal_one_on_more_layouts(
 @pytest.mark.parametrize("case", ["plain, pipeline", "plain, pipeline and sequence"])
 def test_two_pipelines_equal_one_process(one: dict[str, Any], four: dict[str, Any], case: str) -> None:
     require_equal(four[case], one["plain"])
+
+
+def test_stored_features_train_as_computed_ones_do(one: dict[str, Any], two: dict[str, Any]) -> None:
+    """At ZeRO 3 with ranks that have no item, and where other stages have no encoder. Each word is read once, by one of them all."""
+    require_equal(one["frozen, stored"], one["frozen"])
+    assert one["frozen, stored"]["reads"] == [6]
+    for layout in ("frozen, zero3", "frozen, pipeline"):
+        require_equal(two[f"{layout}, stored"], two[layout])
+    first, second = two["frozen, zero3, stored"]["reads"]
+    assert (first + second, min(first, second) > 0) == (6, True)
+    assert two["frozen, pipeline, stored"]["reads"] == [0, 0]  # the same encoder on another layout
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("layout", ["zero0", "zero1", "zero2", "sequence"])
+def test_stored_features_train_as_computed_ones_do_on_more_layouts(more: dict[str, Any], layout: str) -> None:
+    require_equal(more[f"frozen, {layout}, stored"], more[f"frozen, {layout}"])
+    assert sum(more[f"frozen, {layout}, stored"]["reads"]) in (0, 6)
+
+
+@pytest.mark.soak
+def test_a_run_with_stored_features_goes_on_bit_for_bit(two: dict[str, Any], more: dict[str, Any]) -> None:
+    assert more["frozen, zero3, stored, resumed"]["state"] == two["frozen, zero3, stored"]["state"]
 
 
 def test_rows_one_at_a_time_give_the_training_of_all_at_once(one: dict[str, Any]) -> None:

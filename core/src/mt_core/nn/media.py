@@ -24,6 +24,7 @@ class MediaBatch:
     ``places_M`` are flat places in (B, T), ``rows_M`` the projected features that stand there: all of them where a rank has whole rows.
     ``features``, ``tokens`` and ``grids`` are those of each item. ``inputs`` are what the encoder reads; only who has the first layer has
     them. Where there is no item they are those of a dummy, whose features stand nowhere, and ``features`` and ``grids`` are its own.
+    ``stored_NW`` are features that were computed before: then there are no ``inputs``, and no rank calls the encoder.
     """
 
     items: tuple[MediaItem, ...]
@@ -33,6 +34,7 @@ class MediaBatch:
     places_M: Tensor
     rows_M: Tensor
     inputs: Mapping[str, Tensor] | None = None
+    stored_NW: Tensor | None = None
 
     def cut(self, part: int, parts: int, length: int) -> MediaBatch:
         """Keep the places in part ``part`` of ``parts`` of rows of ``length`` tokens, counted in the part. The items stay all."""
@@ -50,7 +52,8 @@ class MediaBatch:
     def to(self, move: Callable[[Tensor], Tensor]) -> MediaBatch:
         """Return this batch with every tensor moved."""
         inputs = None if self.inputs is None else {name: move(each) for name, each in self.inputs.items()}
-        return replace(self, places_M=move(self.places_M), rows_M=move(self.rows_M), inputs=inputs)
+        stored_NW = None if self.stored_NW is None else move(self.stored_NW)
+        return replace(self, places_M=move(self.places_M), rows_M=move(self.rows_M), inputs=inputs, stored_NW=stored_NW)
 
 
 class Encoder(nn.Module):
@@ -87,14 +90,17 @@ class ProjectedEncoder(nn.Module):
 
     def forward(self, media: MediaBatch) -> Tensor:
         """Return (M, D). Nothing is kept for a backward of an encoder that trains nothing, which is in evaluation mode then."""
+        features_NW = self._encode(media) if media.stored_NW is None else media.stored_NW
+        weight = next(self.projector.parameters(), features_NW)
+        return self.projector(features_NW.to(weight.dtype), media.features, media.grids)  # type: ignore[no-any-return]
+
+    def _encode(self, media: MediaBatch) -> Tensor:
         assert media.inputs is not None, "a batch is read before it is encoded"
         trains = any(parameter.requires_grad for parameter in self.encoder.parameters())
         if not trains:
             self.encoder.eval()
         with torch.set_grad_enabled(trains and torch.is_grad_enabled()):
-            features_NW = self.encoder(media.inputs, media.features)
-        weight = next(self.projector.parameters(), features_NW)
-        return self.projector(features_NW.to(weight.dtype), media.features, media.grids)  # type: ignore[no-any-return]
+            return self.encoder(media.inputs, media.features)  # type: ignore[no-any-return]
 
 
 class MediaInputs(nn.ModuleDict):

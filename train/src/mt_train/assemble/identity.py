@@ -25,11 +25,12 @@ from mt_core.config.base import MtConfig
 from mt_core.data.text_ids import begin_ids
 from mt_core.errors import CheckpointError, DataError
 from mt_core.files.config import PINS
+from mt_core.media import EncoderConfig
 from mt_core.plugins.host import Offer
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import replace_text, sha256
-from mt_train.config.run import RunConfig
+from mt_train.config.run import RunConfig, SlotRef
 from mt_train.data.encoding import Rules
 from mt_train.plugins.composition import Part
 from mt_train.plugins.lock import code_hash, installed_version
@@ -170,7 +171,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
         "components": {kind: slot.as_raw() for kind, slot in slots.items()}
-        | {place: parts.chosen[place].as_raw() for place in _places_of_parts(parts)},
+        | {place: _without_store(parts.chosen[place]) for place in _places_of_parts(parts)},
         "code": {place: hashed(package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
@@ -193,6 +194,12 @@ def _makers(parts: Parts) -> dict[str, Offer]:
     }:
         found |= more
     return found
+
+
+def _without_store(slot: SlotRef) -> dict[str, Any]:
+    """The options, without that of an encoder that says where its features are kept: it changes no token."""
+    is_encoder = isinstance(slot.options, EncoderConfig)
+    return {key: value for key, value in slot.as_raw().items() if not (is_encoder and key == "features")}
 
 
 def _places_of_parts(parts: Parts) -> list[str]:

@@ -14,6 +14,7 @@ from mt_core.groups import is_of_media, matching_pattern, require_matches
 from mt_core.model_protocols import Objective
 from mt_core.nn import SdpaAttention, TrainModel
 from mt_core.nn.objective import split_objective_name
+from mt_train.assemble.features import refuse_trained
 from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import Say, weights_of
@@ -79,6 +80,7 @@ def build_engine(
         for layer in model.layers()[1:-2]:
             layer.module.compile(dynamic=False)
     groups = parameter_groups(parts, model, adapter)
+    refuse_trained(parts, model)
     if stage is not None:
         groups = stage.own_groups(groups)
     optimizer = parts.optimizer(groups)

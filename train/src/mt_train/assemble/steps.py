@@ -19,6 +19,7 @@ from mt_train.assemble.agreement import refuse_folders_apart, refuse_other_rows,
 from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.batch_size import found_sizes, with_batch_size
 from mt_train.assemble.data import build_data
+from mt_train.assemble.features import with_features
 from mt_train.assemble.matmul import matmul_precision
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
@@ -82,6 +83,8 @@ def take_steps(
     engine = build(parts, plan=plan, say=notice if process.is_main else _say_nothing, probe=probe)
     # Rows once more: before the ranks read them together.
     refuse_other_rows(data, process)
+    # Features: of encoders that train nothing, computed once where the run asks for it.
+    data = with_features(parts, data, engine)
     # Reference: what the untrained model gives each row, before anything changes it.
     data, reference = with_reference(parts, data, engine, output=output, checkpoint=checkpoint, manifest=manifest)
     # Session: connects the engine with rows, callbacks and files.

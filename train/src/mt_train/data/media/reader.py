@@ -20,6 +20,7 @@ from mt_core.errors import DataError
 from mt_core.media import Arrays, DescribesItems, Processor
 from mt_core.nn import Batch, MediaBatch
 from mt_core.rows import MediaItem, MediaSpan
+from mt_train.data.media.store import FeatureStore
 
 MOST_THREADS = 8
 MOST_AHEAD = 64
@@ -52,11 +53,16 @@ class MediaReader:
     processors: Mapping[str, Processor]
     """By the name of the encoder."""
     threads: int = field(default_factory=_default_threads)
+    stores: Mapping[str, FeatureStore] = field(default_factory=dict)
+    """By the same; these have the features of all items, so that nothing else is read, and no rank calls the encoder."""
     _ahead: dict[MediaItem, Future[Arrays]] = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self, batch: Batch) -> Batch:
-        """Return the batch with the inputs of every encoder. Raises ``DataError`` for an item that cannot be read any more."""
-        media = {name: self._fill(batch.media.get(name), each) for name, each in self.processors.items()}
+        """Return the batch with the inputs of every encoder, or with the features of those that are stored.
+
+        Raises ``DataError`` for an item that cannot be read any more.
+        """
+        media = {name: self._fill(name, batch.media.get(name), each) for name, each in self.processors.items()}
         return replace(batch, media=media)
 
     def read_ahead(self, items: Iterable[MediaItem]) -> None:
@@ -66,7 +72,7 @@ class MediaReader:
             begun.cancel()
         self._ahead.clear()
         if self.threads:
-            first = islice(dict.fromkeys(items), MOST_AHEAD)
+            first = islice(dict.fromkeys(item for item in items if item.encoder not in self.stores), MOST_AHEAD)
             self._ahead.update((item, self._begin(self.processors[item.encoder], item)) for item in first)
 
     def describe(self, span: MediaSpan) -> str:
@@ -88,14 +94,25 @@ class MediaReader:
                     return f"data:image/png;base64,{b64encode(content).decode()}"
         return ""
 
-    def _fill(self, media: MediaBatch | None, processor: Processor) -> MediaBatch:
+    def _fill(self, name: str, media: MediaBatch | None, processor: Processor) -> MediaBatch:
+        if (store := self.stores.get(name)) is not None:
+            return self._look_up(media, processor, store)
         if media is None:
             measured, arrays = processor.dummy()
             nothing = torch.empty(0, dtype=torch.int64)
             return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, _join([arrays]))
-        return replace(media, inputs=_join(self._read_all(processor, media.items)))
+        return replace(media, inputs=_join(self.read_all(processor, media.items)))
 
-    def _read_all(self, processor: Processor, items: Sequence[MediaItem]) -> list[Arrays]:
+    def _look_up(self, media: MediaBatch | None, processor: Processor, store: FeatureStore) -> MediaBatch:
+        if media is None:
+            measured, _ = processor.dummy()
+            nothing, none_NW = torch.empty(0, dtype=torch.int64), store.empty(measured.features)
+            return MediaBatch((), (measured.features,), (), (measured.grid,), nothing, nothing, stored_NW=none_NW)
+        each_of = _pool(self.threads).map if self.threads else map
+        return replace(media, stored_NW=torch.cat(list(each_of(store.read, media.items, media.features))))
+
+    def read_all(self, processor: Processor, items: Sequence[MediaItem]) -> list[Arrays]:
+        """Read some items, in threads. Raises ``DataError`` for one that cannot be read any more."""
         if not self.threads:
             return [_read(processor, item) for item in items]
         begun = [self._ahead.get(item) or self._begin(processor, item) for item in items]

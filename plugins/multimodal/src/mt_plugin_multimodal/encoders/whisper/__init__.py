@@ -24,7 +24,7 @@ class WhisperConfig(EncoderConfig):
     n_layers: int = Field(4, ge=1, le=1000, description="layers of the weights; above `layer` none is built")
     n_heads: int = Field(6, ge=1, le=1024, description="heads")
     ffn_dim: int = Field(1536, ge=1, le=1_000_000, description="channels inside an MLP")
-    features: int = Field(1500, ge=2, le=100_000, description="features of an item, 50 for each second of the window")
+    n_features: int = Field(1500, ge=2, le=100_000, description="features of an item, 50 for each second of the window")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -49,7 +49,7 @@ class WhisperConfig(EncoderConfig):
     @property
     def seconds(self) -> float:
         """Longest sound of an item."""
-        return self.features / FEATURES_A_SECOND
+        return self.n_features / FEATURES_A_SECOND
 
 
 def build(config: WhisperConfig) -> Encoder:
@@ -63,7 +63,7 @@ def processor(config: WhisperConfig) -> Processor:
     """Return what reads sound files for it."""
     from .processor import WhisperProcessor
 
-    return WhisperProcessor(n_mels=config.n_mels, features=config.features)
+    return WhisperProcessor(n_mels=config.n_mels, features=config.n_features)
 
 
 COMPONENT = EncoderComponent(

@@ -21,7 +21,7 @@ _KEYS = {
     "encoder_layers": "n_layers",
     "encoder_attention_heads": "n_heads",
     "encoder_ffn_dim": "ffn_dim",
-    "max_source_positions": "features",
+    "max_source_positions": "n_features",
 }
 _FIXED: Mapping[str, tuple[Any, ...]] = {"activation_function": ("gelu", None), "quantization_config": (None,)}
 _SOUND: Mapping[str, tuple[Any, ...]] = {
