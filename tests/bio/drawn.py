@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -43,17 +43,3 @@ def together(encoder: Encoder, items: Sequence[Tensor]) -> list[Tensor]:
     """Features of each item, all encoded in one call."""
     lengths = [len(ids) for ids in items]
     return list(encoder({"ids": torch.cat(list(items))}, lengths).split(lengths))
-
-
-def module_calls(encoder: Encoder, items: Sequence[Tensor]) -> list[str]:
-    """Names of the modules that a call goes through, in order."""
-    calls: list[str] = []
-
-    def record(name: str) -> Callable[..., None]:
-        return lambda *_: calls.append(name)
-
-    hooks = [module.register_forward_hook(record(name)) for name, module in encoder.named_modules()]
-    together(encoder, items)
-    for hook in hooks:
-        hook.remove()
-    return calls

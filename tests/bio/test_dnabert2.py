@@ -17,7 +17,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bert_reference import SLOPES_12, bert, published
-from drawn import COMPONENTS, drawn, ids_of, module_calls, noisy, together
+from drawn import COMPONENTS, drawn, ids_of, noisy, together
 
 from mt_core import WeightsError
 from mt_core.media import MediaItem
@@ -64,17 +64,6 @@ def test_a_wrong_attention_would_be_seen(fault: Any) -> None:
     encoder = noisy(drawn("dnabert2", TINY))
     found, wrong = together(encoder, items())[2], references(encoder, fault)[2]
     assert (found.double() - wrong).abs().max() > 1e-2
-
-
-def test_features_do_not_depend_on_what_else_is_in_the_batch() -> None:
-    encoder = noisy(drawn("dnabert2", TINY))
-    for alone, beside in zip(items(), together(encoder, items()), strict=True):
-        torch.testing.assert_close(together(encoder, [alone])[0], beside, rtol=0, atol=1e-6)
-
-
-def test_calls_do_not_depend_on_the_items() -> None:
-    encoder = drawn("dnabert2", TINY)
-    assert module_calls(encoder, items()) == module_calls(encoder, items()[1:2])
 
 
 def test_layers_above_the_chosen_one_are_not_built() -> None:

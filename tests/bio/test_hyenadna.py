@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from drawn import COMPONENTS, drawn, ids_of, module_calls, noisy, together
+from drawn import COMPONENTS, drawn, ids_of, noisy, together
 from hyena_reference import hyena_dna
 
 from mt_core import WeightsError
@@ -33,19 +33,6 @@ def test_features_equal_the_formula_in_fp64() -> None:
         torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5)
     for found, wanted in zip(together(encoder.double(), items), expected, strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
-
-
-def test_features_do_not_depend_on_what_else_is_in_the_batch() -> None:
-    encoder = noisy(drawn("hyenadna", TINY))
-    items = [ids_of("hyenadna", TINY, each) for each in SEQUENCES]
-    for alone, beside in zip(items, together(encoder, items), strict=True):
-        torch.testing.assert_close(together(encoder, [alone])[0], beside, rtol=0, atol=1e-6)
-
-
-def test_calls_do_not_depend_on_the_items() -> None:
-    encoder = drawn("hyenadna", TINY)
-    items = [ids_of("hyenadna", TINY, each) for each in SEQUENCES]
-    assert module_calls(encoder, items) == module_calls(encoder, items[1:2])
 
 
 def test_layers_above_the_chosen_one_are_not_built() -> None:

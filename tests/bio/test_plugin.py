@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from drawn import COMPONENTS, drawn, noisy
 
-from mt_core.media import MediaItem, MediaPart
+from mt_core.media import MediaItem
 
 SMALL: dict[str, Any] = {"dim": 16, "n_layers": 2}
 OPTIONS: dict[str, Any] = {
@@ -36,31 +35,6 @@ def test_each_encoder_is_here() -> None:
     assert {name: sorted(each.reads) for name, each in COMPONENTS.items() if "dna" not in each.reads} == {
         "esm2": ["protein"]
     }
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_features_are_as_many_and_as_wide_as_was_said(name: str) -> None:
-    component, config, random = COMPONENTS[name], config_of(name), np.random.default_rng(0)
-    (kind,) = component.reads
-    processor = component.processor(config)
-    letters = "LAGVSE" if kind == "protein" else "ACGTN"
-    contents = ["".join(random.choice(list(letters), size)).encode() for size in (1, 2, 7, 31, 100)]
-    features = [processor.measure(MediaPart(kind, content=each)).features for each in contents]
-    ids = [processor.read(MediaItem(name, content=each))["ids"] for each in contents]
-    assert features == [len(each) for each in ids]
-    encoder = drawn(name, config)
-    found_NW = encoder({"ids": torch.from_numpy(np.concatenate(ids))}, features)
-    assert found_NW.shape == (sum(features), component.width(config))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_dummy_reaches_every_parameter_with_a_gradient(name: str) -> None:
-    """Ranks without an item of an encoder encode it, so that all have the same gradients to reduce."""
-    component, config = COMPONENTS[name], config_of(name)
-    measured, arrays = component.processor(config).dummy()
-    encoder = noisy(drawn(name, config)).train()
-    encoder({"ids": torch.from_numpy(arrays["ids"])}, [measured.features]).square().sum().backward()
-    assert [each for each, tensor in encoder.named_parameters() if tensor.grad is None] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -101,3 +101,7 @@ def test_a_folder_of_weights_may_have_more_layers_and_letters_than_the_size_that
     assert HyenaDNAConfig(**{**before.model_dump(exclude_unset=True), "n_layers": 4, "l_max": 32_770}).blocks == 1
     with pytest.raises(ValueError, match=r"layer=-4, and the encoder has 2 layers.*; and max_len=30,000"):
         HyenaDNAConfig(weights="/some/folder", layer=-4, max_len=30_000, n_layers=2)
+
+
+def test_people_are_told_how_long_a_sequence_is() -> None:
+    assert processor().describe(MediaItem("e", content=b"A" * 1024)) == "dna, 1,024 letters"

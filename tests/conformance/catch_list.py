@@ -19,6 +19,7 @@ from mt_conformance import (
     BaseAdapterConformance,
     BaseCallbackConformance,
     BaseDatasetConformance,
+    BaseEncoderConformance,
     BaseEvaluationConformance,
     BaseMetricConformance,
     BaseModelConformance,
@@ -26,6 +27,7 @@ from mt_conformance import (
     BaseOptimizerConformance,
     BasePluginConformance,
     BasePreferenceLossConformance,
+    BaseProjectorConformance,
     BaseRewardConformance,
     BaseSamplerConformance,
     BaseScheduleConformance,
@@ -61,6 +63,8 @@ DATASET, CALLBACK, ADAPTER = BaseDatasetConformance, BaseCallbackConformance, Ba
 EVALUATION, METRIC = BaseEvaluationConformance, BaseMetricConformance
 PREFERENCE, REWARD = BasePreferenceLossConformance, BaseRewardConformance
 SAMPLER = BaseSamplerConformance
+ENCODER, PROJECTOR = BaseEncoderConformance, BaseProjectorConformance
+GENES = {"contents": (b"A", b"GATTACA", b"GCC"), "broken": (b"",)}
 SMALL = {"options": {"rank": 4}}
 
 
@@ -101,6 +105,78 @@ def listed_file(suite: Any, folder: Path) -> dict[str, Any]:
 
 
 CAUGHT = [
+    # -------------------------------------------------------------------------------------------------------- encoders
+    *(
+        FaultyCase(ENCODER, f"test_{check}", name, says, GENES)
+        for name, check, says in (
+            (
+                "uncounted",
+                "it_makes_as_many_features_as_were_measured",
+                r"of \[2\] features .* as \(1, 4\), and \(2, 4\)",
+            ),
+            (
+                "mixing",
+                "an_item_is_the_same_beside_any_others",
+                r"features has other ones beside items of .* No item sees",
+            ),
+            (
+                "unreached",
+                "the_dummy_is_encoded_and_reaches_every_parameter",
+                r"dummy gives long\.weight no finite gradient \(2",
+            ),
+            (
+                "uncounted",
+                "the_dummy_is_encoded_and_reaches_every_parameter",
+                "the dummy has 1 features, and 2 were said",
+            ),
+            (
+                "looping",
+                "what_is_called_does_not_depend_on_the_items",
+                "'linear' is called 1 times .* and 2 times for others",
+            ),
+            ("drawing", "reading_is_a_pure_function_of_what_was_measured", "read again, an item has other arrays"),
+            (
+                "trusting",
+                "reading_is_a_pure_function_of_what_was_measured",
+                "content is another than was measured is read",
+            ),
+            (
+                "placed",
+                "the_digest_follows_from_the_content_alone",
+                "in another row the same content has another digest",
+            ),
+            ("shallow", "the_digest_follows_from_the_content_alone", "two contents have one digest"),
+            (
+                "fragile",
+                "broken_content_is_a_data_error_and_nothing_else",
+                "raised ValueError: .*whatever is no dna is a DataError",
+            ),
+            ("heavy", "files_are_read_without_torch", "the processor imports torch .* read with numpy"),
+            ("undrawn", "the_first_draw_fills_every_parameter", r"leaves linear\.bias without finite values"),
+            ("fixed", "it_is_built_without_memory", "on the meta device shift has memory"),
+            ("wide", "features_have_the_dtype_of_the_weights", r"in bf16 its features are torch\.float32"),
+            ("keeping", "frozen_it_keeps_nothing_for_the_backward", r"it keeps \d+ tensors for a backward"),
+        )
+    ),
+    # ------------------------------------------------------------------------------------------------------ projectors
+    *(
+        FaultyCase(PROJECTOR, f"test_{check}", name, says)
+        for name, check, says in (
+            ("generous", "it_makes_as_many_hidden_states_as_it_counts", r"become \(1, 8\), and tokens\(\) says \[2\]"),
+            ("mixing", "an_item_is_the_same_beside_any_others", "has other hidden states beside .* No item sees"),
+            ("sharing", "an_item_without_features_is_a_data_error", r"of \(0, None\) .* raised ZeroDivisionError"),
+            ("heavy", "it_counts_without_torch", r"tokens\(\) imports torch .* count with whole numbers"),
+            (
+                "looping",
+                "what_is_called_does_not_depend_on_the_items",
+                "'linear' is called 1 times .* and 2 times for others",
+            ),
+            ("unreached", "gradients_reach_every_parameter_and_feature", r"gives many\.weight no finite gradient \(2"),
+            ("undrawn", "the_first_draw_fills_every_parameter", r"leaves linear\.bias without finite values"),
+            ("fixed", "it_is_built_without_memory", "on the meta device shift has memory"),
+            ("wide", "hidden_states_have_the_dtype_of_the_weights", r"in bf16 its hidden states are torch\.float32"),
+        )
+    ),
     # ------------------------------------------------------------------------------------------------------ any plugin
     FaultyCase(
         SCHEDULE,
@@ -742,6 +818,8 @@ CAUGHT = [
 """Checks in this process."""
 
 EQUAL = [
+    *(FaultyCase(ENCODER, name, "sober", "", GENES) for name in vars(ENCODER) if name.startswith("test_")),
+    *(FaultyCase(PROJECTOR, name, "sober", "") for name in vars(PROJECTOR) if name.startswith("test_")),
     FaultyCase(
         SCHEDULE, "test_it_equals_its_reference", "straight", "", {"reference": lambda suite, total: [1.0] * total}
     ),

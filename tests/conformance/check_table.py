@@ -14,7 +14,7 @@ from mt_conformance.layouts import LayoutConformance
 PAGE = Path(__file__).parents[2] / "docs" / "testing_a_plugin.md"
 BEGIN, END = "<!-- checks: begin -->", "<!-- checks: end -->"
 KINDS = ["Model", "Dataset", "Tokenizer", "Objective", "Optimizer", "Adapter", "Schedule", "TaskPrint", "Callback"]
-KINDS += ["Evaluation", "Metric", "PreferenceLoss", "Reward", "Sampler"]
+KINDS += ["Encoder", "Projector", "Evaluation", "Metric", "PreferenceLoss", "Reward", "Sampler"]
 
 
 def table() -> str:

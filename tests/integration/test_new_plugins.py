@@ -111,6 +111,7 @@ def test_two_steps_are_trained_with_all_of_them_by_name(plugins_folder: Path, in
     rows.write_text("".join(f"what is {number} times two?\tit is {2 * number}\n" for number in range(64)))
     words = [word for kind in SLOTS for word in (SLOTS[kind], NAMES[kind])]
     words += [f"--evaluations.{NAMES['evaluation']}.path", str(questions(plugins_folder))]
+    words += [f"--encoders.{NAMES['encoder']}.projector", NAMES["projector"]]
     words += ["--dataset.path", str(rows), "--train.steps", "2", "--output", str(plugins_folder / "run")]
     environment = {**environment, "MT_PLUGINS": ",".join([*NAMES.values(), *BRINGERS])}
     said = run(sys.executable, "-m", "mt_train.cli.train", *words, environment=environment)
@@ -123,7 +124,7 @@ def test_two_steps_are_trained_with_all_of_them_by_name(plugins_folder: Path, in
     )
     lock = json.loads((plugins_folder / "run" / "plugins.lock.json").read_text())
     ours = {"mt-core", "mt-train", "mt-plugin-standard"}
-    assert lock["sha256"].keys() == {*ours, *(f"mt-plugin-{NAMES[kind]}" for kind in SLOTS)}
+    assert lock["sha256"].keys() == {*ours, *(f"mt-plugin-{NAMES[kind]}" for kind in [*SLOTS, "projector"])}
     assert not {f"mt-plugin-{name}" for name in NAMES.values()} & set(lock["editable"])
 
 

@@ -270,3 +270,12 @@ def test_hundreds_of_mutated_files_are_images_or_bad_ones_in_little_memory() -> 
     assert 200 < bad < 600
     assert megabytes < 100
     assert done.stderr == ""
+
+
+def test_people_see_a_small_image_and_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "large.jpg"
+    path.write_bytes(encoded(picture(400, 200), "JPEG", orientation=6))
+    reader, item = processor(ClipConfig()), MediaItem("clip", path=str(path))
+    assert reader.describe(item) == "image 400×200"
+    with Image.open(BytesIO(reader.thumbnail(item))) as small:
+        assert (small.format, small.size) == ("PNG", (48, 96)), "upright"

@@ -21,6 +21,7 @@ _PUBLIC = {
     "BaseAdapterConformance": "adapter",
     "BaseCallbackConformance": "callback",
     "BaseDatasetConformance": "dataset",
+    "BaseEncoderConformance": "encoder",
     "BaseEvaluationConformance": "evaluation",
     "BaseMetricConformance": "metric",
     "BaseModelConformance": "model",
@@ -28,6 +29,7 @@ _PUBLIC = {
     "BaseOptimizerConformance": "optimizer",
     "BasePluginConformance": "base",
     "BasePreferenceLossConformance": "preference_loss",
+    "BaseProjectorConformance": "projector",
     "BaseRewardConformance": "reward",
     "BaseSamplerConformance": "sampler",
     "BaseScheduleConformance": "schedule",
@@ -40,6 +42,7 @@ __all__ = [
     "BaseAdapterConformance",
     "BaseCallbackConformance",
     "BaseDatasetConformance",
+    "BaseEncoderConformance",
     "BaseEvaluationConformance",
     "BaseMetricConformance",
     "BaseModelConformance",
@@ -47,6 +50,7 @@ __all__ = [
     "BaseOptimizerConformance",
     "BasePluginConformance",
     "BasePreferenceLossConformance",
+    "BaseProjectorConformance",
     "BaseRewardConformance",
     "BaseSamplerConformance",
     "BaseScheduleConformance",
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from mt_conformance.base import BasePluginConformance
     from mt_conformance.callback import BaseCallbackConformance
     from mt_conformance.dataset import BaseDatasetConformance
+    from mt_conformance.encoder import BaseEncoderConformance
     from mt_conformance.evaluation import BaseEvaluationConformance
     from mt_conformance.host import hermetic_host
     from mt_conformance.metric import BaseMetricConformance
@@ -67,6 +72,7 @@ if TYPE_CHECKING:
     from mt_conformance.objective import BaseObjectiveConformance
     from mt_conformance.optimizer import BaseOptimizerConformance
     from mt_conformance.preference_loss import BasePreferenceLossConformance
+    from mt_conformance.projector import BaseProjectorConformance
     from mt_conformance.reward import BaseRewardConformance
     from mt_conformance.sampler import BaseSamplerConformance
     from mt_conformance.schedule import BaseScheduleConformance

@@ -25,6 +25,7 @@ from mt_core import (
     split_decay,
 )
 from mt_core.evaluation import EvaluationComponent
+from mt_core.media import EncoderComponent, ProjectorComponent
 from mt_plugin_alignment import plugin as alignment
 from mt_plugin_evals import plugin as evals
 
@@ -68,6 +69,10 @@ class Decay(Rate):
 def _import_and_build(module: str, name: str, config: Any, *arguments: Any, **keywords: Any) -> Any:
     """What ``build`` gives, imported when it is asked for."""
     return getattr(import_module(f"faulty_plugins.{module}"), name)(config, *arguments, **keywords)
+
+
+def _module(name: str) -> Any:
+    return import_module(f"{__package__}.{name}")
 
 
 def _build(module: str, name: str) -> Any:
@@ -261,6 +266,44 @@ def mt_evaluations() -> list[EvaluationComponent]:
             layouts=frozenset({"zero0", "zero1", "zero3", "pipeline"} if name == "sober" else {"zero0"}),  # type: ignore[arg-type]
         )
         for name in names
+    ]
+
+
+@hookimpl
+def mt_encoders() -> list[EncoderComponent]:
+    processors = ("uncounted", "drawing", "trusting", "placed", "shallow", "fragile", "heavy")
+    modules = ("sober", "mixing", "unreached", "looping", "undrawn", "fixed", "wide", "keeping")
+    halves = {
+        **{name: (name.title(), "Sober") for name in processors},
+        **{name: ("Sober", name.title()) for name in modules},
+    }
+    return [
+        EncoderComponent(
+            name=name,
+            summary="spoiled",
+            build=_build("encoders", f"{module}Encoder"),
+            reads=frozenset({"dna"}),
+            width=lambda config: 4,
+            processor=lambda config, processor=processor: getattr(_module("encoders"), processor)(),  # type: ignore[misc]
+        )
+        for name, (processor, module) in halves.items()
+    ]
+
+
+@hookimpl
+def mt_projectors() -> list[ProjectorComponent]:
+    counts = {"generous": "count_one_more", "sharing": "count_shares", "heavy": "count_by_torch"}
+    modules = dict.fromkeys(("sober", "mixing", "looping", "unreached", "undrawn", "fixed", "wide"), "count_all")
+    return [
+        ProjectorComponent(
+            name=name,
+            summary="spoiled",
+            build=lambda config, source, target, name=name: getattr(  # type: ignore[misc]
+                _module("projectors"), name.title() if name in modules else "Sober"
+            )(source, target),
+            tokens=lambda *given, function=function: getattr(_module("projectors"), function)(*given),  # type: ignore[misc]
+        )
+        for name, function in {**counts, **modules}.items()
     ]
 
 

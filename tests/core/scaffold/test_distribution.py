@@ -168,6 +168,8 @@ def test_a_kind_that_a_plugin_brings_may_have_a_template(tmp_path: Path, monkeyp
     ("kind", "bringer"),
     [
         ("evaluation", "mt-train"),
+        ("encoder", "mt-train"),
+        ("projector", "mt-train"),
         ("metric", "mt-plugin-evals"),
         ("preference-loss", "mt-plugin-alignment"),
         ("reward", "mt-plugin-alignment"),

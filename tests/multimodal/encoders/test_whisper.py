@@ -187,3 +187,8 @@ def test_trained_positions_and_missing_tensors_are_refused(folder: Path, tmp_pat
 def test_a_layer_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="layer=-5 is none of 3 layers"):
         WhisperConfig(**{**SIZES, "layer": -5})
+
+
+def test_people_are_told_how_long_a_sound_is() -> None:
+    item = MediaItem("whisper", content=wav(np.zeros(33_600)))
+    assert COMPONENT.processor(WhisperConfig()).describe(item) == "sound 2.1 s"

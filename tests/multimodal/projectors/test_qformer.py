@@ -70,15 +70,6 @@ def test_values_and_gradients_equal_transformers_on_each_item_alone(theirs, ours
         )
 
 
-def test_an_item_never_sees_the_others_or_padding(ours) -> None:
-    inputs = torch.randn(14, SOURCE)
-    together = ours(inputs, FEATURES, [None] * 3)
-    torch.testing.assert_close(ours(inputs[5:6], (1,), [None]), together[3:6], rtol=1e-5, atol=1e-6)
-    changed = inputs.clone()
-    changed[:5] += 1
-    assert torch.equal(ours(changed, FEATURES, [None] * 3)[3:], together[3:])
-
-
 def test_it_computes_in_fp32_where_its_parameters_are_bfloat16(ours) -> None:
     inputs = torch.randn(14, SOURCE).bfloat16()
     rounded = COMPONENT.build(QFormerConfig(**SIZES), source=SOURCE, target=TARGET)

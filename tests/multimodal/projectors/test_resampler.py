@@ -56,31 +56,12 @@ def test_values_and_gradients_equal_transformers_on_each_item_alone(theirs, ours
         torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
 
 
-def test_an_item_is_the_same_beside_any_others(ours) -> None:
-    inputs = torch.randn(14, SOURCE)
-    together = ours(inputs, FEATURES, [None] * 3)
-    torch.testing.assert_close(ours(inputs[5:6], (1,), [None]), together[3:6], rtol=1e-5, atol=1e-6)
-    changed = inputs.clone()
-    changed[:5] += 1
-    assert torch.equal(ours(changed, FEATURES, [None] * 3)[3:], together[3:])
-
-
 def test_tokens_are_the_queries_whatever_an_item_is(ours) -> None:
     config = ResamplerConfig(**SIZES)
     assert [COMPONENT.tokens(config, each, None) for each in FEATURES] == [3, 3, 3]
     assert len(ours(torch.randn(14, SOURCE), FEATURES, [None] * 3)) == 9
     with pytest.raises(DataError, match="0 features"):
         COMPONENT.tokens(config, 0, None)
-
-
-def test_every_call_makes_the_same_modules_run(ours) -> None:
-    """Or ranks with other items would wait for one another for ever."""
-    calls: list[str] = []
-    for name, module in ours.named_modules():
-        module.register_forward_hook(lambda *_, name=name: calls.append(name))
-    for features in (FEATURES, (2, 2, 2, 2), (1,)):
-        ours(torch.randn(sum(features), SOURCE), features, [None] * len(features))
-    assert calls[: len(calls) // 3] * 3 == calls
 
 
 def test_latents_begin_at_one(ours) -> None:

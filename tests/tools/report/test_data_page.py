@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mt_tools.cli.data import main
+from mt_tools.report.data_page import data_page
 
 
 @pytest.fixture
@@ -39,3 +41,27 @@ def test_a_browser_shows_bars_and_marks_and_asks_nobody(chromium: Any, rows_page
 def test_a_phone_shows_the_page_without_scrolling_sideways(chromium: Any, rows_page: Path) -> None:
     chromium.open(rows_page, width=390, height=844)
     assert chromium.run("document.documentElement.scrollWidth") <= 390
+
+
+def test_media_are_small_pictures_in_the_page_and_nothing_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    name = '"><img src=x onerror=alert(1)>.png'
+    image.new("RGB", (400, 300), "red").save(name)
+    rows = [{"prompt": "<image> ?", "response": "red", "images": [name]}, {"prompt": "q", "response": "a"}]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--dataset", "jsonl", "--dataset.path", "rows.jsonl", "--objective", "sft", "--data.eval", "none"]
+    main(["inspect", *words, "--encoders", "clip", "--html", "page.html", "--json"])
+    text, about = Path("page.html").read_text(), json.loads(capsys.readouterr().out)
+    assert re.findall(r"<img [^>]*", text) == [
+        f'<img src="{about["examples"][0]["parts"][1]["picture"]}" alt="" class="thumbnail"'
+    ]
+    assert "⟨image 400×300 → 16 tokens: " in text
+    assert "&quot;&gt;&lt;img src=x onerror" in text
+    assert "form-action 'none'; img-src data:\"" in text
+    about["examples"][0]["parts"][1]["picture"] = "http://127.0.0.1:9/x.png"
+    assert "<img" not in data_page(about)
+    del about["examples"][0]["parts"][1]["picture"]
+    assert "img-src" not in data_page(about)

@@ -26,6 +26,8 @@ KINDS = (
         slot="many",
         key="encoders",
         returns="mt_core.nn:Encoder",
+        template="mt_train:templates/encoder",
+        conformance="mt_conformance:BaseEncoderConformance",
         summary="features of images, sequences or sounds, which stand in rows like tokens",
     ),
     Kind(
@@ -35,6 +37,8 @@ KINDS = (
         slot="part",
         given=("source", "target"),
         returns="mt_core.nn:Projector",
+        template="mt_train:templates/projector",
+        conformance="mt_conformance:BaseProjectorConformance",
         summary="features of an encoder to hidden states of the model",
     ),
 )

@@ -7,14 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mt_core import UsageError, WeightsError
 from mt_core.weights import contained_file
 
 from .vocabularies import DNA, frame
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 FILE = "tokenizer.json"
@@ -30,6 +29,8 @@ class FolderVocabulary:
 
     def encode(self, letters: bytes) -> NDArray[np.int64]:
         """Return the ids of known letters."""
+        import numpy as np
+
         found = self._tokenizer.encode(letters.decode("ascii"), add_special_tokens=False).ids
         before, behind = self._frame
         return frame(np.array(found, np.int64), (before,), (behind,))

@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from mt_core import DataError
 from mt_core.media import Arrays, EncoderConfig, Measured, MediaItem, MediaPart
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 Kind = Literal["dna", "protein"]
@@ -108,6 +108,8 @@ class SequenceProcessor:
     """Parts of one ``kind`` to ids, one feature each: ``{"ids": (L,)}``."""
 
     def __init__(self, kind: Kind, vocabulary: Vocabulary, config: SequenceConfig) -> None:
+        import numpy as np
+
         self.kind = kind
         self.vocabulary = vocabulary
         self.config = config
@@ -130,6 +132,10 @@ class SequenceProcessor:
             raise DataError(f"a {self.kind} sequence is another one than was measured; encode the rows again")
         return {"ids": self.vocabulary.encode(self._letters(item.content, ""))}
 
+    def describe(self, item: MediaItem) -> str:
+        """Say how long a sequence is: ``dna, 1,024 letters``."""
+        return f"{self.kind}, {len(item.content):,} letters"
+
     def dummy(self) -> tuple[Measured, Arrays]:
         """Return a sequence of one letter."""
         content = self.vocabulary.letters[:1]
@@ -138,6 +144,8 @@ class SequenceProcessor:
 
     def _letters(self, content: bytes, place: str) -> bytes:
         """Return the letters that are encoded: upper case, known, not too many."""
+        import numpy as np
+
         if not content:
             raise DataError(f"{place}the {self.kind} sequence is empty; leave the part out, or give it letters")
         letters = content.upper() if self.config.soft_masked else content

@@ -8,9 +8,8 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 DNA = b"ACGTN"
@@ -33,10 +32,14 @@ class CharacterVocabulary:
 
     def encode(self, letters: bytes) -> NDArray[np.int64]:
         """Return the ids of known letters."""
+        import numpy as np
+
         return frame(self._table[np.frombuffer(letters, np.uint8)], self.before, self.behind)
 
     @cached_property
     def _table(self) -> NDArray[np.int64]:
+        import numpy as np
+
         table = np.full(256, -1, np.int64)
         table[np.frombuffer(self.letters, np.uint8)] = list(self.ids.values())
         return table
@@ -57,6 +60,8 @@ class KmerVocabulary:
 
     def encode(self, letters: bytes) -> NDArray[np.int64]:
         """Return the ids of known letters."""
+        import numpy as np
+
         bytes_L = np.frombuffer(letters, np.uint8)
         length, places = len(bytes_L), np.arange(len(bytes_L))
         unknown = bytes_L == ord("N")
@@ -72,18 +77,24 @@ class KmerVocabulary:
 
     @cached_property
     def _singles(self) -> NDArray[np.int64]:
+        import numpy as np
+
         table = np.full(256, -1, np.int64)
         table[np.frombuffer(self.letters, np.uint8)] = [self.ids[chr(letter)] for letter in self.letters]
         return table
 
     @cached_property
     def _codes(self) -> NDArray[np.int64]:
+        import numpy as np
+
         table = np.zeros(256, np.int64)
         table[np.frombuffer(BASES, np.uint8)] = range(len(BASES))
         return table
 
     @cached_property
     def _kmers(self) -> NDArray[np.int64]:
+        import numpy as np
+
         return np.array([self.ids[kmer] for kmer in kmers(self.k, BASES.decode())], np.int64)
 
 
@@ -99,4 +110,6 @@ def numbered(*words: str) -> dict[str, int]:
 
 def frame(ids: NDArray[np.int64], before: tuple[int, ...], behind: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the ids with others around them."""
+    import numpy as np
+
     return np.concatenate([before, ids, behind]).astype(np.int64)

@@ -33,6 +33,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 """What is opened, as PIL names it: a file is one of these by its content, whatever its ending."""
 RATIO = 200
 """Longest side over the shortest one; an image beyond it is hardly a picture, and far larger once its short side is resized."""
+THUMBNAIL = 96
+"""Longest side of an image that people are shown (pixels)."""
 BAND = 256
 """Rows of a transparent image that are laid on the background at once."""
 FILTERS: Mapping[str, Image.Resampling] = {each.name.lower(): each for each in Image.Resampling}
@@ -100,6 +102,20 @@ class ImageProcessor:
     def dummy(self) -> tuple[Measured, Mapping[str, NDArray[np.generic]]]:
         """Return an image of zeros: an encoder that sees squares of one size has no smaller one."""
         return self._measured(b""), {"pixels": np.zeros((1, 3, self.side, self.side), np.float32)}
+
+    def describe(self, item: MediaItem) -> str:
+        """Say how large an image is, by its header. Raises ``DataError`` as ``read`` does."""
+        place = item.path or "an image of a row"
+        width, height = self._decode(self._content(item.path, item.content, place), place, whole=False).size
+        return f"image {width}×{height}"
+
+    def thumbnail(self, item: MediaItem) -> bytes:
+        """Return a small PNG of an image, for people. Raises ``DataError`` as ``read`` does."""
+        place, out = item.path or "an image of a row", BytesIO()
+        image = self._decode(self._content(item.path, item.content, place), place, whole=True)
+        image.thumbnail((THUMBNAIL, THUMBNAIL))
+        image.save(out, "PNG")
+        return out.getvalue()
 
     def pixels(self, image: Image.Image) -> NDArray[np.float32]:
         """Return the values (3, S, S) of an upright RGB image."""

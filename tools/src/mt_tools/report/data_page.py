@@ -13,6 +13,9 @@ from mt_tools.report.page import asset, document
 from mt_tools.report.rows import counts, histogram, title_of
 from mt_tools.report.sections import section
 
+PICTURE = "data:image/png;base64,"
+"""How a picture that is in the page begins; no other is shown."""
+
 
 def data_page(about: Mapping[str, Any]) -> str:
     """HTML of what ``mt-data inspect --json`` prints."""
@@ -20,7 +23,8 @@ def data_page(about: Mapping[str, Any]) -> str:
         _header(about),
         element("main", _warnings(about), _counts(about), _lengths(about), _examples(about)),
     ]
-    return document(f"{about['dataset']} – data report", asset("report.css"), "", *body)
+    pictures = any("picture" in part for example in about["examples"] for part in example["parts"])
+    return document(f"{about['dataset']} – data report", asset("report.css"), "", *body, pictures=pictures)
 
 
 def _header(about: Mapping[str, Any]) -> Markup:
@@ -71,7 +75,11 @@ def _run(trained: bool, parts: Iterable[Markup | str]) -> Markup:
 
 
 def _mark_special(part: Mapping[str, Any]) -> Markup | str:
-    return element("span", part["text"], class_="token") if part["special"] else str(part["text"])
+    """Return a part as it is shown: media with a small picture in front, where the processor has one."""
+    text = element("span", part["text"], class_="token") if part["special"] else str(part["text"])
+    if not str(part.get("picture", "")).startswith(PICTURE):
+        return text
+    return join(element("img", src=part["picture"], alt="", class_="thumbnail"), text)
 
 
 def _excerpt(about: Mapping[str, Any]) -> Iterator[Markup]:

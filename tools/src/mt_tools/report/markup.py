@@ -16,19 +16,25 @@ class Markup(str):
     __slots__ = ()
 
 
+_VOID = frozenset({"img"})
+
+
 def _escape(text: str) -> str:
     """Text as HTML. A page is shown to others; what is secret goes before it is written otherwise than anywhere else."""
     return html.escape(redact(text))
 
 
 def element(name: str, *children: str, **attributes: str | bool) -> Markup:
-    """``<name attributes>children</name>``. An attribute's ``_`` is written ``-``, a trailing one is dropped."""
+    """``<name attributes>children</name>``. An attribute's ``_`` is written ``-``, a trailing one is dropped.
+
+    An element that has no children in HTML, such as ``img``, has no end either.
+    """
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{_escape(str(value))}"')
         for key, value in attributes.items()
         if value is not False
     )
-    return Markup(f"<{name}{written}>{join(*children)}</{name}>")
+    return Markup(f"<{name}{written}>" + ("" if name in _VOID else f"{join(*children)}</{name}>"))
 
 
 def join(*children: str) -> Markup:

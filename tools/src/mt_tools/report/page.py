@@ -29,13 +29,13 @@ def page(runs: Sequence[Run]) -> str:
     return document(f"{title} – run report", asset("report.css"), asset("report.js"), *body)
 
 
-def document(title: str, style: str, script: str, *body: Markup) -> str:
-    """A whole HTML file of these parts, with its style and script in it and nothing else allowed."""
+def document(title: str, style: str, script: str, *body: Markup, pictures: bool = False) -> str:
+    """A whole HTML file of these parts, with its style and script in it and nothing else allowed but ``pictures`` that are in it."""
     head = join(
         Markup('<meta charset="utf-8">\n'),
         Markup(f'{MARK}{__version__}">\n'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">\n'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script, pictures)}">\n'),
         Markup('<meta name="color-scheme" content="light dark">\n'),
         element("title", title),
         Markup(f"\n<style>{style}</style>\n"),
@@ -49,11 +49,11 @@ def asset(name: str) -> str:
     return files("mt_tools.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _policy(style: str, script: str) -> str:
+def _policy(style: str, script: str, pictures: bool) -> str:
     """Return the policy: only our own style and script run, known by their hashes; nothing is loaded from anywhere."""
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none';"
-        " form-action 'none'"
+        f" form-action 'none'{'; img-src data:' if pictures else ''}"
     )
 
 

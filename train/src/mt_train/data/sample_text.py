@@ -24,13 +24,18 @@ _VISIBLE |= {code: f"<U+{code:04X}>" for code in (*range(0x80, 0xA0), *range(0x2
 class Part:
     """A stretch of a sample, whether a loss is taken on it, and whether it is special tokens: text may look like them.
 
-    ``document`` says which of several documents of the sample it is a part of.
+    ``document`` says which of several documents of the sample it is a part of; ``picture`` is a small one of media, as a ``data:`` URI.
     """
 
     text: str
     trained: bool
     special: bool = False
     document: str = ""
+    picture: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, without a picture where there is none."""
+        return {name: value for name, value in asdict(self).items() if name != "picture" or value}
 
 
 @runtime_checkable
@@ -52,14 +57,15 @@ def examples(
 ) -> Iterator[dict[str, Any]]:
     """``count`` samples from all over the split, in order, as plain data."""
     count = min(count, len(samples))
-    describe = _describe if samples.reader is None else samples.reader.describe
+    reader = samples.reader
+    words = () if reader is None else (reader.describe, reader.picture)
     for number in (place * len(samples) // count for place in range(count)):
         sample = samples[number]
         documents = _documents(sample, names_of(objective, sample))
         parts = [
-            asdict(replace(part, document=name))
+            replace(part, document=name).as_dict()
             for name, document in documents
-            for part in excerpt(parts_of(document, tokenizer, describe))
+            for part in excerpt(parts_of(document, tokenizer, *words))
         ]
         trained = sum(sum(map(bool, document.trained[1:])) for _, document in documents)
         tokens = {"tokens": len(sample.ids), "tokens_trained": int(trained)}
@@ -88,8 +94,21 @@ def _describe(span: MediaSpan) -> str:
     return f"⟨{span.item.encoder} → {span.tokens} tokens⟩"
 
 
-def parts_of(sample: Sample, tokenizer: Tokenizer, describe: Callable[[MediaSpan], str] = _describe) -> Iterator[Part]:
-    """The sample as text, with a word for each of its media. The first token is never predicted, so it is never trained on."""
+def _picture(span: MediaSpan) -> str:
+    """Show nothing of an item."""
+    return ""
+
+
+def parts_of(
+    sample: Sample,
+    tokenizer: Tokenizer,
+    describe: Callable[[MediaSpan], str] = _describe,
+    picture: Callable[[MediaSpan], str] = _picture,
+) -> Iterator[Part]:
+    """The sample as text, with a word and a picture for each of its media.
+
+    The first token is never predicted, so it is never trained on.
+    """
     ids, special = [int(token) for token in sample.ids], _special_names(tokenizer)
     inside = [-1] * len(ids)
     for number, span in enumerate(sample.media):
@@ -101,7 +120,8 @@ def parts_of(sample: Sample, tokenizer: Tokenizer, describe: Callable[[MediaSpan
         begin, end = end, end + len(list(group))
         if number >= 0:
             if begin == sample.media[number].start:
-                yield Part(describe(sample.media[number]), False, True)
+                span = sample.media[number]
+                yield Part(describe(span), False, True, picture=picture(span))
             continue
         shown += ids[begin:end]
         text = _spell(shown, tokenizer)  # with all before it: alone, a word would lose the space in front

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from mt_core import WeightsError
 
 THETA = 10_000.0
@@ -19,6 +17,7 @@ def stored_as_half(path: Path, width: int) -> bool:
 
     ``width`` is that of a head (channels). One that stores none has none that are rounded.
     """
+    import numpy as np
     from safetensors import safe_open
 
     exact = (1.0 / THETA ** (np.arange(0, width, 2, dtype=np.float32) / width)).astype(np.float32)

@@ -79,6 +79,11 @@ def open_wave(content: bytes, place: str) -> Wave:
     )
 
 
+def describe_wave(wave: Wave) -> str:
+    """Return how long a sound is, for people: ``sound 2.1 s``."""
+    return f"sound {wave.samples / wave.rate:.1f} s"
+
+
 def _chunks(content: bytes) -> Iterator[tuple[bytes, memoryview, int]]:
     """Yield each chunk's name, what is there of it, and its size in bytes."""
     view, place = memoryview(content), 12

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +25,17 @@ from mt_train.data.media.store import FeatureStore
 MOST_THREADS = 8
 MOST_AHEAD = 64
 """Items that are read ahead at once: their arrays are in memory until they are used."""
+MOST_PICTURE_BYTES = 64 * 1024
+"""Bytes of a picture that people are shown; a larger one is left out."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@runtime_checkable
+class ShowsItems(Protocol):
+    """A processor that has a small PNG of an item, for people."""
+
+    def thumbnail(self, item: MediaItem) -> bytes: ...
 
 
 def _default_threads() -> int:
@@ -63,10 +77,22 @@ class MediaReader:
 
     def describe(self, span: MediaSpan) -> str:
         """Format an item for people: ``⟨image 336×336 → 576 tokens: photo.jpg⟩``."""
-        processor = self.processors[span.item.encoder]
-        what = processor.describe(span.item) if isinstance(processor, DescribesItems) else span.item.encoder
+        processor, what = self.processors[span.item.encoder], span.item.encoder
+        if isinstance(processor, DescribesItems):
+            with suppress(DataError):  # it is gone since the rows were encoded; who reads it says so
+                what = processor.describe(span.item)
         where = f": {span.item.path}" if span.item.path else ""
         return f"⟨{what} → {span.tokens} tokens{where}⟩"
+
+    def picture(self, span: MediaSpan) -> str:
+        """Return a small picture of an item as a ``data:`` URI; empty where there is none."""
+        processor = self.processors[span.item.encoder]
+        if isinstance(processor, ShowsItems):
+            with suppress(DataError):
+                content = processor.thumbnail(span.item)
+                if content.startswith(_PNG) and len(content) <= MOST_PICTURE_BYTES:
+                    return f"data:image/png;base64,{b64encode(content).decode()}"
+        return ""
 
     def _fill(self, name: str, media: MediaBatch | None, processor: Processor) -> MediaBatch:
         if (store := self.stores.get(name)) is not None:

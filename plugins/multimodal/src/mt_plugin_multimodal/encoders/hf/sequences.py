@@ -128,6 +128,11 @@ class SequenceProcessor:
         require_same(content, item.digest, place)
         return {"ids": np.array(self._read(content, place).ids, np.int64)}
 
+    def describe(self, item: MediaItem) -> str:
+        """Say how long a sequence is. Raises ``DataError`` where its file cannot be read any more."""
+        content = read_content(item.path, item.content, item.path or "a sequence of a row")
+        return f"sequence, {len(content.strip()):,} letters"
+
     def dummy(self) -> tuple[Measured, Mapping[str, NDArray[Any]]]:
         """Return one token, in special ones."""
         vocabulary = self.vocabulary

@@ -16,7 +16,7 @@ from mt_core import DataError
 from mt_core.media import Measured, MediaItem, MediaPart
 
 from ...content import digest_of, read_content, require_same
-from ..sound import Wave, mono, open_wave, require_rate, resample, resampled_length
+from ..sound import Wave, describe_wave, mono, open_wave, require_rate, resample, resampled_length
 
 RATE = 16_000
 """Samples a second."""
@@ -76,6 +76,11 @@ class SoundProcessor:
         require_same(content, item.digest, place)
         wave, ratio = self._open(content, place)
         return self._arrays(resample(mono(wave, place), *ratio))
+
+    def describe(self, item: MediaItem) -> str:
+        """Say how long a sound is, by its header. Raises ``DataError`` as ``read`` does."""
+        place = item.path or "a sound of a row"
+        return describe_wave(open_wave(read_content(item.path, item.content, place), place))
 
     def dummy(self) -> tuple[Measured, Mapping[str, NDArray[Any]]]:
         """Return the shortest silence of which there is a feature."""

@@ -13,7 +13,7 @@ from mt_core import DataError
 from mt_core.media import Measured, MediaItem, MediaPart
 
 from ...content import digest_of, read_content, require_same
-from ..sound import Wave, mono, open_wave, require_rate, resample, resampled_length
+from ..sound import Wave, describe_wave, mono, open_wave, require_rate, resample, resampled_length
 from .spectrogram import HOP, RATE, log_mel
 
 
@@ -42,6 +42,11 @@ class WhisperProcessor:
         wave, ratio = self._open(content, place)
         samples_S = resample(mono(wave, place), *ratio)
         return {"mel": self._spectrogram(samples_S)}
+
+    def describe(self, item: MediaItem) -> str:
+        """Say how long a sound is, by its header. Raises ``DataError`` as ``read`` does."""
+        place = item.path or "a sound of a row"
+        return describe_wave(open_wave(read_content(item.path, item.content, place), place))
 
     def dummy(self) -> tuple[Measured, Mapping[str, NDArray[Any]]]:
         """Return silence: an encoder that hears windows of one length has no shorter one."""

@@ -1,0 +1,366 @@
+"""Conformance of an encoder: as many features as were measured, an item the same beside any others, and files that are anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from mt_conformance import trainer
+from mt_conformance.base import BasePluginConformance
+from mt_conformance.media import (
+    calls_of,
+    describe_other_calls,
+    draw,
+    most_apart,
+    move,
+    real_parameters,
+    shapes_of,
+    torch_refused,
+    without_gradient,
+)
+from mt_core.errors import ConfigError, DataError
+from mt_core.media import Arrays, EncoderComponent, Measured, MediaItem, MediaPart, Processor
+from mt_core.nn import Encoder, MediaBatch, ProjectedEncoder, Projector
+from mt_core.plugins.host import PluginHost
+
+PLACE = "rows.jsonl:7"
+DIGEST_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Read:
+    """An item that was measured and read."""
+
+    measured: Measured
+    arrays: Arrays
+
+
+class BaseEncoderConformance(BasePluginConformance):
+    """An encoder and its processor. ``contents`` are small items, as different as they may be; ``parts`` makes rows' parts of them."""
+
+    kind = "encoder"
+    contents: Sequence[bytes] = ()
+    """Content of 2 to 10 items."""
+    broken: Sequence[bytes] = (b"",)
+    """Content that is refused."""
+    tolerance: float = 1e-5
+    """By how much a feature may differ where an item is encoded beside others: another order of summation."""
+
+    # ------------------------------------------------------------------------------------------------ what is tested
+
+    def parts(self, host: PluginHost, folder: Path) -> list[MediaPart]:
+        """The parts of a row that it is tried on: ``contents``, as the first kind that it reads."""
+        assert len(set(self.contents)) > 1, (
+            f"{type(self).__name__} has {len(set(self.contents))} contents to try; set `contents` to the bytes of a few small"
+            " items, of other lengths where it knows lengths"
+        )
+        return [MediaPart(self.reads(host), content=each, place=PLACE) for each in self.contents]
+
+    def reads(self, host: PluginHost) -> str:
+        """The kind of the parts."""
+        return min(self.declared_component(host).reads)
+
+    def declared_component(self, host: PluginHost) -> EncoderComponent:
+        """The component, which says what it reads."""
+        component = self.component(host)
+        assert isinstance(component, EncoderComponent), "the host checks what mt_encoders returns"
+        return component
+
+    def config(self, host: PluginHost, folder: Path) -> Any:
+        """The validated options, whatever projector they name: that is another component's."""
+        offer, draft = self.offer(host), trainer.Draft({}, host, {})
+        options = draft.validate(offer.component.config, self.values_in(host, folder), self.kind)
+        assert not draft.faults, f"the options of {type(self).__name__} are not valid: {ConfigError(draft.faults)}"
+        return options
+
+    def processor(self, host: PluginHost, folder: Path) -> Processor:
+        """The half that reads."""
+        return self.declared_component(host).processor(self.config(host, folder))
+
+    def encoder(self, host: PluginHost, folder: Path) -> Encoder:
+        """The half that encodes, with values, in evaluation mode."""
+        built: Encoder = self.declared_component(host).build(self.config(host, folder))
+        draw(built)
+        move(built)
+        return built.eval()
+
+    def items(self, host: PluginHost, folder: Path) -> list[Read]:
+        """Every part, measured and read."""
+        processor = self.processor(host, folder)
+        return [_read(processor, part) for part in self.parts(host, folder)]
+
+    def features(self, encoder: Encoder, items: Sequence[Read]) -> Tensor:
+        """Encode some items at once. Raises ``AssertionError`` for whatever is raised."""
+        counts = [each.measured.features for each in items]
+        try:
+            found = encoder(inputs_of(items), counts)
+        except Exception as error:
+            raise AssertionError(
+                f"items of {counts} features: forward raised {type(error).__name__}: {error}. It gets the arrays of all items,"
+                " joined along their first dimension, and how many features each one has"
+            ) from error
+        assert isinstance(found, Tensor), f"forward gave a {type(found).__name__}; it returns a tensor (N, W)"
+        return found
+
+    def draws(self, items: Sequence[Read]) -> Iterator[list[Read]]:
+        """Yield each item alone, then some of them together in any order."""
+        random = Random(0)
+        yield from ([each] for each in items)
+        for count in (2, 3, 4):
+            yield random.choices(items, k=count)
+        yield list(items)
+
+    # ------------------------------------------------------------------------------------------------------ checks
+
+    def test_it_makes_as_many_features_as_were_measured(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Of each item, and of several together: rows are cut and packed by these numbers."""
+        trainer.require()
+        encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
+        width = self.declared_component(mt_host).width(self.config(mt_host, tmp_path))
+        for some in self.draws(items):
+            counts = [each.measured.features for each in some]
+            found = tuple(self.features(encoder, some).shape)
+            assert found == (sum(counts), width), (
+                f"items of {counts} features are encoded as {found}, and ({sum(counts)}, {width}) was said: measure() counts the"
+                " features of an item, and width(config) their channels"
+            )
+
+    def test_an_item_is_the_same_beside_any_others(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Its features, within ``tolerance``, whatever else is in the batch."""
+        trainer.require()
+        encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
+        for some in [*self.draws(items)][len(items) :]:
+            counts = [each.measured.features for each in some]
+            together = self.features(encoder, some).split(counts)  # type: ignore[no-untyped-call]
+            for item, beside in zip(some, together, strict=True):
+                apart = most_apart(self.features(encoder, [item]), beside)
+                assert apart <= self.tolerance, (
+                    f"an item of {item.measured.features} features has other ones beside items of {counts}: they are {apart:.3g} apart"
+                    f" (allowed: {self.tolerance:g}). No item sees another one, and none sees padding"
+                )
+
+    def test_the_dummy_is_encoded_and_reaches_every_parameter(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Ranks without an item encode it, so that all of them have the same gradients to reduce."""
+        trainer.require()
+        encoder, processor = self.encoder(mt_host, tmp_path), self.processor(mt_host, tmp_path)
+        dummy = Read(*processor.dummy())
+        features = self.features(encoder.train(), [dummy])
+        assert len(features) == dummy.measured.features, (
+            f"the dummy has {len(features)} features, and {dummy.measured.features} were said; dummy() returns what measure() would"
+        )
+        assert not len(features) or features.isfinite().all(), "features of the dummy are not finite"
+        features.square().sum().backward()  # type: ignore[no-untyped-call]
+        lacking = without_gradient(encoder)
+        assert not lacking, (
+            f"the dummy gives {lacking[0]} no finite gradient ({len(lacking)} such parameters); other ranks would wait for it: use every"
+            " parameter for every item, or leave it out of the module"
+        )
+        first, arrays = self.items(mt_host, tmp_path)[0].arrays, dummy.arrays
+        kinds = [{name: str(each.dtype) for name, each in some.items()} for some in (first, arrays)]
+        assert kinds[0] == kinds[1], (
+            f"the dummy has the arrays {kinds[1]}, and an item {kinds[0]}; names and dtypes are the same"
+        )
+
+    def test_what_is_called_does_not_depend_on_the_items(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """The same modules, as often and in the same order, for any items and for the dummy."""
+        trainer.require()
+        encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
+        dummy = Read(*self.processor(mt_host, tmp_path).dummy())
+        first = calls_of(encoder, lambda: self.features(encoder, [dummy]))
+        for some in self.draws(items):
+            said = describe_other_calls(first, calls_of(encoder, lambda some=some: self.features(encoder, some)))  # type: ignore[misc]
+            assert not said, (
+                f"{said}. Ranks with other items would wait for one another for ever at ZeRO 3: call each module once for all items"
+            )
+
+    def test_reading_is_a_pure_function_of_what_was_measured(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Read twice, and by another processor: the same bytes. Another content than was measured is a ``DataError``."""
+        trainer.require()
+        processor, other = self.processor(mt_host, tmp_path), self.processor(mt_host, tmp_path)
+        parts = self.parts(mt_host, tmp_path)
+        for part in parts:
+            measured = processor.measure(part)
+            assert other.measure(part) == measured, f"measured twice, an item is {other.measure(part)} and {measured}"
+            item = item_of(part, measured)
+            first = bytes_of(processor.read(item))
+            for who in (processor, other):
+                assert bytes_of(who.read(item)) == first, (
+                    "read again, an item has other arrays; draw nothing at random, and keep nothing of one item for the next"
+                )
+            last = processor.measure(parts[-1] if part is parts[0] else parts[0]).digest
+            wrong = MediaItem(item.encoder, item.path, item.content, last)
+            assert outcome(lambda wrong=wrong: processor.read(wrong)) == "DataError", (
+                "an item whose content is another than was measured is read; compare its digest, where it has one, and raise DataError"
+            )
+
+    def test_the_digest_follows_from_the_content_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """8 bytes, others for another content, the same in another row: encoded rows are kept by it."""
+        trainer.require()
+        processor, parts = self.processor(mt_host, tmp_path), self.parts(mt_host, tmp_path)
+        found = [processor.measure(each).digest for each in parts]
+        assert {len(each) for each in found} == {DIGEST_BYTES}, (
+            f"digests have {len(found[0])} bytes; they have {DIGEST_BYTES}"
+        )
+        assert len(set(found)) == len(parts), "two contents have one digest; hash all of the content"
+        moved = processor.measure(MediaPart(parts[0].kind, parts[0].path, parts[0].content, place="other.jsonl:9"))
+        assert moved.digest == found[0], "in another row the same content has another digest; hash the content alone"
+
+    def test_broken_content_is_a_data_error_and_nothing_else(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``broken``, files that are not there, and contents with bytes that are cut off or changed."""
+        trainer.require()
+        processor, kind = self.processor(mt_host, tmp_path), self.reads(mt_host)
+        files = [MediaPart(kind, path=str(path), place=PLACE) for path in (tmp_path, tmp_path / "none" / "there")]
+        for part in [*(MediaPart(kind, content=each, place=PLACE) for each in self.broken), *files]:
+            shown = part.path or part.content[:40]
+            said = outcome(lambda part=part: processor.measure(part))
+            assert said == "DataError", (
+                f"{shown!r} is measured ({said or 'no error'}); raise DataError: a run counts bad rows and goes on"
+            )
+        for part in self.parts(mt_host, tmp_path):
+            for content in mangled(_content(part)):
+                changed = MediaPart(kind, content=content, place=PLACE)
+                said = outcome(lambda changed=changed: _read(processor, changed))
+                assert said in ("", "DataError"), (
+                    f"{content[:40]!r} raised {said}; whatever is no {kind} is a DataError that says what to do"
+                )
+
+    def test_files_are_read_without_torch(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Processors work in threads and in forked workers, and tokens are counted before anything is built."""
+        trainer.require()
+        component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
+        parts = self.parts(mt_host, tmp_path)
+        with torch_refused():
+            try:
+                component.width(config)
+                processor = component.processor(config)
+                processor.dummy()
+                for part in parts:
+                    _read(processor, part)
+            except ImportError as error:
+                raise AssertionError(
+                    f"the processor imports torch ({error}); read with numpy, and import torch in `build`"
+                ) from error
+
+    def test_the_first_draw_fills_every_parameter(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``init_tensor`` leaves nothing as it was, and the same generator gives the same values."""
+        trainer.require()
+        built = [self.declared_component(mt_host).build(self.config(mt_host, tmp_path)) for _ in range(2)]
+        lacking = draw(built[0])
+        assert not lacking, (
+            f"init_tensor leaves {lacking[0]} without finite values; fill every parameter that build() makes"
+        )
+        draw(built[1])
+        pairs = zip(built[0].named_parameters(), built[1].parameters(), strict=True)
+        differ = [name for (name, one), other in pairs if not torch.equal(one, other)]
+        assert not differ, (
+            f"drawn again from the same seed, {differ[0]} is another; draw from the generator that is given"
+        )
+
+    def test_it_is_built_without_memory(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """On torch's meta device, with the same parameters: a run is planned before it has memory."""
+        trainer.require()
+        component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
+        with torch.device("meta"):
+            empty = component.build(config)
+        real = real_parameters(empty)
+        assert not real, f"on the meta device {real[0]} has memory; let build() make parameters on the default device"
+        assert shapes_of(empty) == shapes_of(component.build(config)), "on the meta device it has other parameters"
+
+    def test_features_have_the_dtype_of_the_weights(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Inputs come in fp32; features of an encoder in bf16 are bf16, and finite."""
+        trainer.require()
+        encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
+        found = self.features(encoder.bfloat16(), items)
+        assert found.dtype == torch.bfloat16, (
+            f"in bf16 its features are {found.dtype}; cast inputs to the dtype of the weights"
+        )
+        assert found.isfinite().all(), "in bf16 some features are not finite"
+
+    def test_frozen_it_keeps_nothing_for_the_backward(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """An encoder that is not trained takes the memory of its weights and no more, and is the same each time."""
+        trainer.require()
+        encoder, items = self.encoder(mt_host, tmp_path).train(), self.items(mt_host, tmp_path)
+        encoder.requires_grad_(False)
+        whole, batch = ProjectedEncoder(encoder, _Through()), batch_of(items)
+        kept: list[tuple[int, ...]] = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept.append(tuple(tensor.shape))
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            first = whole(batch)
+        assert not kept, (
+            f"frozen, it keeps {len(kept)} tensors for a backward, {kept[0]} the first; leave gradients as they are set"
+        )
+        assert torch.equal(whole(batch), first), (
+            "frozen, it gives other features each time; draw nothing outside of training"
+        )
+
+
+class _Through(Projector):
+    """A projector that changes nothing."""
+
+    def forward(self, features_NW: Tensor, features: Sequence[int], grids: Sequence[Any]) -> Tensor:
+        return features_NW
+
+
+def item_of(part: MediaPart, measured: Measured) -> MediaItem:
+    """Return the item that a run makes of a part."""
+    return MediaItem("media", part.path, part.content, measured.digest)
+
+
+def inputs_of(items: Sequence[Read]) -> dict[str, Tensor]:
+    """Return the arrays of some items, joined as a run joins them."""
+    return {name: torch.cat([torch.from_numpy(each.arrays[name]) for each in items]) for name in items[0].arrays}
+
+
+def batch_of(items: Sequence[Read]) -> MediaBatch:
+    """Return items as a model gets them."""
+    counts, nothing = tuple(each.measured.features for each in items), torch.empty(0, dtype=torch.int64)
+    return MediaBatch(
+        (), counts, counts, tuple(each.measured.grid for each in items), nothing, nothing, inputs_of(items)
+    )
+
+
+def bytes_of(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Return everything that arrays are."""
+    return {name: (str(each.dtype), each.shape, each.tobytes()) for name, each in arrays.items()}
+
+
+def outcome(call: Any) -> str:
+    """Return the name of what a call raises; empty where it raises nothing."""
+    try:
+        call()
+    except DataError:
+        return "DataError"
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is judged by the caller
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def mangled(content: bytes) -> Iterator[bytes]:
+    """Yield a content with its end cut off, and with bytes changed, in front and anywhere."""
+    random = Random(len(content))
+    yield from (content[: len(content) // 2], content[:1], content[:-1], b"\0\xff" + content, bytes(64))
+    for front in (64, 64, len(content), len(content)):
+        changed = bytearray(content)
+        for _ in range(3):
+            changed[random.randrange(min(front, len(content)))] = random.randrange(256)
+        yield bytes(changed)
+
+
+def _content(part: MediaPart) -> bytes:
+    return Path(part.path).read_bytes() if part.path else part.content
+
+
+def _read(processor: Processor, part: MediaPart) -> Read:
+    measured = processor.measure(part)
+    return Read(measured, processor.read(item_of(part, measured)))
