@@ -33,6 +33,8 @@ PROSE = {
     " comes on every rank; all ranks must ask for the same.",
     "Evaluations": "`mt_core.evaluation` and `mt_core.generation`: what an evaluation asks of a model, and what it finds. Importing"
     " them imports no torch.",
+    "Media": "`mt_core.media`: what encoders and projectors are as data, and the half of an encoder that reads; the modules are in"
+    " `mt_core.nn`. Importing `mt_core.media` imports no torch.",
     "Adapters": "`mt_core.Adapter` is the base of adapters; `mt_core.adapters` has what those for linear layers are made of.",
     "Models and losses": "`mt_core.nn`: what models, adapters and objectives are made of. Importing it imports torch.",
     "Errors": "What a plugin raises for what a user can act on: one message that says what,"
@@ -68,6 +70,11 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "Callbacks and trackers": [("events.py", [])],
     "Evaluations": [("evaluation.py", []), ("generation.py", ["GenerationConfig", "SamplingRules", "Generation"])],
+    "Media": [
+        ("media.py", []),
+        ("rows.py", ["MediaPart", "MediaItem", "MediaSpan"]),
+        ("nn/media.py", ["Encoder", "Projector", "MediaBatch", "ProjectedEncoder", "MediaInputs"]),
+    ],
     "Adapters": [
         ("adapters/base.py", ["Adapter", "Probe"]),
         ("step_context.py", ["AdapterContext"]),
