@@ -7,6 +7,7 @@ from mt_train.assemble.data import RunData
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.parts import Parts
 from mt_train.config.sections import TrainConfig
+from mt_train.data.media.rules import FILES
 from mt_train.evaluate.figures import prompt_ids
 from mt_train.tracking.console import duration
 from mt_train.tracking.logs import show
@@ -30,7 +31,7 @@ def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int
         return
     show(f"run folder: {outcome.output}")
     show("next:")
-    show(f"  mt-generate --run {outcome.output} --prompt {_prompt_to_try(data)}")
+    show(f"  mt-generate --run {outcome.output} --prompt {_prompt_to_try(data, parts)}")
     show(f"  mt-train --resume {outcome.output} {_twice_as_long(parts.config.train, total_steps)}")
 
 
@@ -39,12 +40,20 @@ def _twice_as_long(train: TrainConfig, total_steps: int) -> str:
     return f"--train.epochs {2 * train.epochs:g}" if train.epochs else f"--train.steps {2 * total_steps}"
 
 
-def _prompt_to_try(data: RunData) -> str:
-    """The prompt of a row, where rows have prompts that fit on a line."""
-    ids = prompt_ids(data.train[0])
-    text = data.tokenizer.decode(ids) if len(ids) > 1 else ""
+def _prompt_to_try(data: RunData, parts: Parts) -> str:
+    """The prompt of a row, where rows have prompts that fit on a line, and a file for each of its media."""
+    sample = data.train[0]
+    ids, reads = prompt_ids(sample), {each.name: min(each.component.reads) for each in parts.encoders}
+    asked = [span for span in sample.media if span.start < len(ids)]
+    pieces, done = [], 0
+    for span in asked:
+        pieces += [data.tokenizer.decode(ids[done : span.start]), f"<{reads[span.item.encoder]}>"]
+        done = span.start + span.tokens
+    text = "".join([*pieces, data.tokenizer.decode(ids[done:])]) if len(ids) > 1 else ""
     fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
-    return f'"{text}"' if fits else '"The "'
+    kinds = [reads[span.item.encoder] for span in asked]
+    given = "".join(f" --media {kind}={'FILE' if kind in FILES else 'LETTERS'}" for kind in kinds)
+    return f'"{text}"{given}' if fits else '"The "'
 
 
 def _say_stopped(outcome: Outcome, total_steps: int) -> None:
