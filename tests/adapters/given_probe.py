@@ -45,6 +45,7 @@ class Chain(nn.Module):
     """Linear layers one after the other, with an odd function between them: inputs x and -x give activations z and -z."""
 
     default_targets = ("blocks.*",)
+    routers = ()
 
     def __init__(self, *widths: int) -> None:
         super().__init__()

@@ -30,6 +30,9 @@ ASKED = [
     *("--evaluations.perplexity.column", "prompt"),
 ]
 ENCODED = ["--encoders", "hyenadna", "--encoders.hyenadna.projector", "linear", "--encoders.hyenadna.dim", "16"]
+SEEN = ["--encoders", "clip", "--encoders.clip.image", "8", "--encoders.clip.patch", "4", "--encoders.clip.width", "16"]
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+"""A red PNG of one pixel."""
 REWARDED = ["--objective", "grpo", "--objective.prompts", "2", "--objective.group", "2", "--rewards", "length"]
 REWARDED += [
     "--rewards.length.most",
@@ -48,6 +51,7 @@ RUNS = {
     "callbacks": [*KIT, "--callbacks", "ema", "--task-print", "perplexity"],
     "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
     "evals": [*KIT, "--evaluations", "perplexity", *ASKED],
+    "multimodal": [*KIT, "--dataset", "jsonl", "--dataset.path", "pictures.jsonl", "--objective", "sft", *SEEN],
     "optim": [*KIT, "--optimizer", "muon", "--schedule", "linear"],
     "quantizers": [*KIT, "--quantizer", "nf4", "--adapter", "lora"],
     "search": [*KIT, "--callbacks", "median-pruning", "--callbacks.median-pruning.history", "history.json"],
@@ -126,6 +130,8 @@ def test_two_steps_are_trained_with_what_it_brings(
     Path("pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in pairs))
     rows = [{"prompt": "<dna>?", "response": "no", "dna": "ACGTN"} for _ in range(32)]
     Path("sequences.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    seen = {"prompt": "<image>?", "response": "no", "images": [f"data:image/png;base64,{PICTURE}"]}
+    Path("pictures.jsonl").write_text("".join(json.dumps(seen) + "\n" for _ in range(32)))
     Path("history.json").write_text("[]")
     few = ["--train.steps", "2", "--train.micro-batch-size", "2", "--train.sequence-len", "64", "--output", "run"]
     assert main([*WORDS, *served, *few]) == 0

@@ -23,6 +23,7 @@ PART = {
     "evals": ["choices", "test_held_out.py", "test_perplexity.py", "test_plugin.py"],
     "huggingface": ["test_conformance.py"],
     "llama": ["test_conformance.py", "test_tokenizer.py", "test_variants.py"],
+    "multimodal": ["test_images.py"],
     "optim": ["test_plugin.py", "test_runs.py"],
     "quantizers": ["."],
     "search": ["test_plugin.py", "test_pruning.py"],

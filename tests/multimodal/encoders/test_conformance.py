@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
     "clip": {"keep_class": True},
     "siglip": {"layer": -2},
     "dinov2": {},
-    "whisper": {"n_mels": 8, "dim": 16, "n_layers": 2, "n_heads": 2, "ffn_dim": 24, "features": 10},
+    "whisper": {"n_mels": 8, "dim": 16, "n_layers": 2, "n_heads": 2, "ffn_dim": 24, "n_features": 10},
     "hf-image": {"config": VIT},
     "hf-audio": {"config": {"model_type": "wav2vec2", **SIZES, **SOUND}},
     "hf-sequence": {"config": {**ESM, "position_embedding_type": "rotary", "mask_token_id": 32}},

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mt_core.rows import MediaPart
+from mt_train.data.media.roots import resolve_file
 from mt_train.data.media.rules import (
     BASE64,
     EMPTY,
@@ -199,3 +200,11 @@ def test_sequences_never_name_files(rules: MediaRules) -> None:
 def test_faults_pass_from_one_process_to_another() -> None:
     fault = pickle.loads(pickle.dumps(MediaError("rows.jsonl:1: x", MISSING)))
     assert (str(fault), fault.kind) == ("rows.jsonl:1: x", MISSING)
+
+
+def test_a_relative_root_is_that_of_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.png").write_bytes(b"x")
+        monkeypatch.chdir(tmp_path / name)
+        assert resolve_file("x.png", [Path()], "row")[0] == str((tmp_path / name / "x.png").resolve())

@@ -79,7 +79,7 @@ def media_rules(parts: Parts) -> MediaRules | None:
     ]  # an encoder's own is checked by its processor, too
     return MediaRules(
         kinds=frozenset().union(*(each.component.reads for each in parts.encoders)),
-        roots=tuple(roots),
+        roots=tuple(each.absolute() for each in roots),
         max_bytes=max(MOST_BYTES, *limits),
     )
 

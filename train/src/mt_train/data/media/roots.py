@@ -36,7 +36,7 @@ def resolve_file(name: str, roots: Sequence[Path], place: str) -> tuple[str, int
             f"{place} is the URL {_show(name)}; URLs of rows are never fetched. Write the path of a file below {_list(roots)}.",
             URL,
         )
-    allowed, is_outside = _real_roots(tuple(roots)), False
+    allowed, is_outside = _real_roots(tuple(os.path.abspath(os.path.expanduser(root)) for root in roots)), False
     for root in allowed:
         try:
             path = os.path.realpath(os.path.join(root, local))
@@ -72,8 +72,8 @@ def refuse_size(size: int, rules: MediaRules, what: str) -> None:
 
 
 @lru_cache(maxsize=16)
-def _real_roots(roots: tuple[Path, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(os.path.realpath(os.path.expanduser(root)) for root in roots))
+def _real_roots(roots: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
 
 
 def _is_below(path: str, roots: Sequence[str]) -> bool:
