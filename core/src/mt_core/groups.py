@@ -65,9 +65,13 @@ def whole_shape(parameter: Tensor) -> tuple[int, ...]:
     return shape if parts == 1 else (shape[0] * parts, *shape[1:])
 
 
+MEDIA = "media"
+"""Name of what encodes media in a model (``TrainModel.media``), which the names of its parameters begin with."""
+
+
 def is_of_media(name: str) -> bool:
-    """Return whether this is the name of something that encodes media, in ``TrainModel.media``."""
-    return name.startswith("media.")
+    """Return whether this is the name of something that encodes media, or a pattern of such names."""
+    return name.startswith(f"{MEDIA}.")
 
 
 def block_number(name: str) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import Field, field_validator
 
@@ -141,6 +141,8 @@ class EncoderComponent(Component):
     not be said: whoever has the first layer encodes.
     """
 
+    given_to_parts: ClassVar[tuple[str, ...]] = ("source", "target")
+    """Keywords that the run builds the projector with, which it does apart: widths of a feature and of a hidden state."""
     config: type[MtConfig] = EncoderConfig
     layouts: frozenset[Layout] = ANY
     parts: Callable[[Any], Mapping[str, PartChoice]] | None = projector_of

@@ -58,12 +58,12 @@ def targets_of(model: TrainModel, config: TargetConfig, *, slot: str = "adapter"
 
 
 def _takes(pattern: str, name: str) -> bool:
-    return names(name, pattern) and (pattern.startswith("media.") or not is_of_media(name))
+    return names(name, pattern) and (is_of_media(pattern) or not is_of_media(name))
 
 
 def _reachable(layers: dict[str, nn.Module], patterns: Sequence[str]) -> dict[str, nn.Module]:
     """The layers that patterns may name: those of encoders where one of them begins as their names do."""
-    all_of_them = any(pattern.startswith("media.") for pattern in patterns)
+    all_of_them = any(map(is_of_media, patterns))
     return {name: layer for name, layer in layers.items() if all_of_them or not is_of_media(name)}
 
 

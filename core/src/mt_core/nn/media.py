@@ -13,9 +13,6 @@ from torch import Generator, Tensor, nn
 
 from mt_core.rows import Grid, MediaItem
 
-MEDIA = "media"
-"""Prefix of the names of all that encodes media in a model, with the dot behind it left out."""
-
 
 @dataclass(frozen=True)
 class MediaBatch:
@@ -97,7 +94,7 @@ class ProjectedEncoder(nn.Module):
     def _encode(self, media: MediaBatch) -> Tensor:
         assert media.inputs is not None, "a batch is read before it is encoded"
         trains = any(parameter.requires_grad for parameter in self.encoder.parameters())
-        if not trains:
+        if not trains and self.encoder.training:
             self.encoder.eval()
         with torch.set_grad_enabled(trains and torch.is_grad_enabled()):
             return self.encoder(media.inputs, media.features)  # type: ignore[no-any-return]

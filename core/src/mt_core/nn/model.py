@@ -94,11 +94,10 @@ class TrainModel(nn.Module):
     def embed_batch(self, batch: Batch) -> Tensor:
         """(B, T) ids -> (B, T, D): what goes into the first block, with media in their places.
 
-        A batch that was read for training has media of every encoder, perhaps a dummy; one without any, such as a token that is
-        generated, calls none.
+        See ``MediaInputs`` for batches without media.
         """
         hidden_BTD: Tensor = self.layers()[0].module(batch.input_ids)
-        return self.media(hidden_BTD, batch.media) if self.media is not None and batch.media else hidden_BTD
+        return hidden_BTD if self.media is None else self.media(hidden_BTD, batch.media)
 
     def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
         """(B, T) ids -> (B, T, D), the hidden states that the head takes."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from mt_core import groups
 from mt_core.data.text_ids import continuation_encoder, text_encoder
 from mt_core.errors import UsageError, WeightsError
 from mt_core.protocols import Template, Tokenizer
@@ -21,7 +22,7 @@ from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
 from mt_train.data.templates import build_template
 from mt_train.data.templates.plain import mark_encoders
 
-MEDIA = "media."
+MEDIA = f"{groups.MEDIA}."
 """Begins the names of all parameters that encode media."""
 
 

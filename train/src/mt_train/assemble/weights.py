@@ -11,12 +11,13 @@ from torch import Tensor
 
 from mt_core.adapters.base import Adapter
 from mt_core.errors import CheckpointError, WeightsError, show_value
+from mt_core.groups import is_of_media
 from mt_core.nn import TrainModel
 from mt_core.nn.objective import split_objective_name
 from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import adapter_folder, base_files, check_base_of, first_adapter, without_gone
 from mt_train.assemble.expert_forms import fit_experts
-from mt_train.assemble.media import MEDIA, media_weights
+from mt_train.assemble.media import media_weights
 from mt_train.assemble.merging import AdapterPlacement, merged_weights, other_weights
 from mt_train.assemble.objective_files import read_objective
 from mt_train.assemble.parts import Parts
@@ -141,7 +142,7 @@ def pretrained_values(
         drawn = {
             name
             for name in names
-            if name.startswith(MEDIA) or _may_lack(name, names, own_head=parts.objective_component.head == "own")
+            if is_of_media(name) or _may_lack(name, names, own_head=parts.objective_component.head == "own")
         }
         wanted = [name for name in names if name in found or name not in drawn]
         source = check_names(found, wanted, model.source.allow_missing, model.source.allow_unexpected, say)

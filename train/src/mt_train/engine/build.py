@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from mt_core.errors import WeightsError
-from mt_core.groups import whole_shape
+from mt_core.groups import MEDIA, is_of_media, whole_shape
 from mt_core.model_protocols import Quantizer
 from mt_core.nn import AdaptedLinear, Experts, StoredLinear, TrainModel, objective_modules, tensor_generator
 from mt_core.nn.objective import split_objective_name
@@ -210,8 +210,8 @@ def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSour
         return source[name]()
     value = torch.empty(shape, dtype=torch.float32)
     generator, of_objective = tensor_generator(seed, name), split_objective_name(name)
-    if model.media is not None and name.startswith("media."):
-        model.media.init_tensor(name.removeprefix("media."), value, generator)
+    if model.media is not None and is_of_media(name):
+        model.media.init_tensor(name.removeprefix(f"{MEDIA}."), value, generator)
     elif of_objective is None:
         model.init_tensor(name, value, generator)
     else:

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from mt_core.errors import ComponentError, ConfigError
+from mt_core.groups import MEDIA
 from mt_core.nn import Layer, LayerSpec, TrainModel
-from mt_core.nn.media import MEDIA
 from mt_train.engine.build import exchange, without_memory
 from mt_train.engine.layout import too_many_stages
 from mt_train.engine.partition import partition

@@ -10,9 +10,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
+from mt_core.groups import MEDIA
 from mt_core.media import Processor
 from mt_core.nn import Layer, MediaBatch, TrainModel
-from mt_core.nn.media import MEDIA
 from mt_train.data.samples import EncodedSamples
 from mt_train.planning.activations import count_kept
 

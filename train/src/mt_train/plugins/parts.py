@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mt_core.components import PartChoice
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError
 from mt_core.kinds import Kind
-from mt_core.media import EncoderComponent
 from mt_core.plugins.host import Offer
 from mt_train.config.run import SlotRef
 from mt_train.plugins.composition import Part, Uses
@@ -34,8 +33,8 @@ def _part(draft: Draft, whole: Offer, choice: PartChoice, where: str) -> Part | 
         draft.fault(where, str(error))
         return None
     kind = draft.host.kinds[name]
-    built_apart = isinstance(whole.component, EncoderComponent)  # the run builds its projector, and knows both widths
-    if not built_apart and (lacking := _describe_lack(kind, draft.host.kinds[whole.kind])):
+    given = getattr(whole.component, "given_to_parts", ())
+    if lacking := _describe_lack(kind, draft.host.kinds[whole.kind], given):
         draft.fault(where, f"{whole.kind} {whole.component.name} cannot be made of a {kind.words}: {lacking}")
         return None
     values = {key.replace("-", "_"): value for key, value in choice.options.items()}
@@ -78,9 +77,10 @@ def _of_run(draft: Draft, kind: Kind, chosen: SlotRef, place: str, above: tuple[
     return Part(kind, offer, chosen.options, draft.parts.get(place), uses_of(draft, offer, kind.key, above))
 
 
-def _describe_lack(kind: Kind, whole: Kind) -> str:
-    """Return what a part of this kind is built with and its whole does not get; empty where nothing is amiss."""
-    lacking = [name for name in kind.given if name not in whole.given]
+def _describe_lack(kind: Kind, whole: Kind, given: Sequence[str] = ()) -> str:
+    """Return what a part of this kind is built with, and what neither its whole gets nor is ``given`` to parts alone; empty where nothing
+    is amiss."""
+    lacking = [name for name in kind.given if name not in (*whole.given, *given)]
     if not lacking:
         return ""
     return f"build of a {kind.words} gets {', '.join(lacking)}, and that of a {whole.words} does not."
