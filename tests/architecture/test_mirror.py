@@ -20,6 +20,7 @@ ELSEWHERE = {
     "components.py": "tests/core/plugins/test_messages.py",
     "config/base.py": "tests/train/config/test_nothing.py",
     "config/experts.py": "tests/core/nn/test_experts.py",
+    "data/media_parts.py": "tests/train/data/media/test_marks.py",
     "config/decoder.py": "tests/llama/test_variants.py",
     "config/rope.py": "tests/core/nn/test_rotary.py",
     "config/strict.py": "tests/tools/generation/test_output.py",

@@ -1,7 +1,6 @@
 """The shapes that a row may have, told apart by the names of its fields, and each of them as a conversation.
 
-Fields that a shape does not know are ignored, as ``source`` and ``id`` are in most datasets. Images and the like of fields that are
-texts are together in ``row["media"]``, in the order of ``MEDIA_FIELDS``: the turn that is made of a text has those of its own marks.
+Fields that a shape does not know are ignored, as ``source`` and ``id`` are in most datasets.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from mt_core.data.media_parts import media_of
 from mt_core.data.tools import tools_of
-from mt_core.data.turns import content, pairs, parts_of, turns
+from mt_core.data.turns import content, pairs, turns
 from mt_core.errors import DataError, did_you_mean, show_value
-from mt_core.rows import MEDIA_MARK, MediaPart, Message, Row
+from mt_core.rows import Message, Row
 
 _NAMED = 12
 """Fields that a message names."""
@@ -24,20 +24,6 @@ LABELS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0
 
 _PROMPTS = ("prompt", "instruction", "messages", "conversations")
 """Fields of what a pair answers."""
-
-MEDIA_FIELDS = (
-    "text",
-    "system",
-    "instruction",
-    "input",
-    "prompt",
-    "choices",
-    "response",
-    "output",
-    "chosen",
-    "rejected",
-)
-"""Texts of a row that may have media, in the order in which they stand in a conversation. A list of turns has its own in each turn."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -120,25 +106,6 @@ def text_field(row: Row, name: str) -> str:
             f"Write it as a string, or name another field with data.columns, for instance --data.columns '{{{name}: NAME}}'."
         )
     return value
-
-
-def media_of(row: Row, *names: str) -> dict[str, tuple[MediaPart, ...]]:
-    """The parts that stand in these texts of a row, as ``media`` of a message; none is an empty mapping."""
-    if "media" not in row or not (parts := parts_of(row)):
-        return {}
-    found: list[MediaPart] = []
-    done = 0
-    for name in MEDIA_FIELDS:
-        value = row.get(name)
-        texts = (
-            [each for each in value if isinstance(each, str)]
-            if name == "choices" and isinstance(value, list)
-            else [value]
-        )
-        count = sum(text.count(MEDIA_MARK) for text in texts if isinstance(text, str))
-        found += parts[done : done + count] if name in names else ()
-        done += count
-    return {"media": tuple(found)} if found else {}
 
 
 def fields_of(row: Row) -> str:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mt_core.data.media_parts import media_parts
 from mt_core.data.tools import calls_of, parse_calls
 from mt_core.errors import DataError, show_value
-from mt_core.rows import MediaPart, Message
+from mt_core.rows import Message
 
 ROLES = {
     "system": "system",
@@ -119,15 +120,9 @@ def _turn(item: Any, place: str) -> Message:
         names["reasoning_content"] = content(item[key], f'{place}, "{key}"')
     if calls:
         names["tool_calls"] = calls
-    if media := parts_of(item):
+    if media := media_parts(item):
         names["media"] = media
     return {"role": role, "content": text, **names, **_wishes(item, place)}
-
-
-def parts_of(value: Mapping[str, Any]) -> tuple[MediaPart, ...]:
-    """The ``media`` of a turn or a row: parts that the reader of rows has made. What a file says under that name is none."""
-    media = value.get("media")
-    return media if isinstance(media, tuple) and all(isinstance(part, MediaPart) for part in media) else ()
 
 
 def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_core import conversation, preference
-from mt_core.data.shapes import MEDIA_FIELDS, media_of
+from mt_core.data.media_parts import MEDIA_FIELDS, media_of
 from mt_core.errors import DataError
 from mt_core.rows import MEDIA_MARK as M
 from mt_core.rows import MediaPart
