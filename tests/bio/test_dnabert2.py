@@ -188,3 +188,11 @@ def test_another_bert_is_none_of_it(tmp_path: Path) -> None:
     folder = published_folder(tmp_path / "folder")
     (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
     assert not COMPONENTS["dnabert2"].formats[0].matches(folder)
+
+
+def test_a_damaged_tokenizer_is_told_with_its_file(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    vocabulary = DNABERT2Config(tokenizer=str(tmp_path)).build_vocabulary()
+    with pytest.raises(WeightsError, match=r"cannot read .*tokenizer\.json.*fetch it again"):
+        vocabulary.encode(b"ACGT")

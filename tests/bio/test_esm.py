@@ -152,6 +152,9 @@ def test_a_vocabulary_with_less_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("<cls>\nA\nC\nG\nT\nN")
     with pytest.raises(WeightsError, match="lacks 4,096 of the tokens"):
         config.build_vocabulary()
+    (tmp_path / "vocab.txt").write_text("<cls>\nÄ", "utf-8")
+    with pytest.raises(WeightsError, match="no text in ASCII"):
+        config.build_vocabulary()
 
 
 # ------------------------------------------------------------------------------------------------------------ folders
@@ -212,6 +215,15 @@ def test_frequencies_that_were_rounded_to_fp16_hold(tmp_path: Path) -> None:
 def test_other_maths_is_refused_by_name(changes: Any, message: str, tmp_path: Path) -> None:
     folder, _ = published_folder("esm2", tmp_path, **changes)
     with pytest.raises(WeightsError, match=message):
+        COMPONENTS["esm2"].formats[0].values(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("num_attention_heads", 0), ("hidden_size", "16"), ("num_hidden_layers", None)]
+)
+def test_a_number_of_a_folder_that_is_none_is_refused_by_its_key(key: str, value: Any, tmp_path: Path) -> None:
+    folder, _ = published_folder("esm2", tmp_path, **{key: value})
+    with pytest.raises(WeightsError, match=f"{key}={value!r}, and it must be a whole number above 0"):
         COMPONENTS["esm2"].formats[0].values(folder)
 
 

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -117,6 +118,18 @@ def test_the_original_config_is_read(tmp_path: Path) -> None:
     (form,) = COMPONENTS["hyenadna"].formats
     assert form.matches(folder)
     assert form.values(folder) == {"dim": 6, "n_layers": 2, "l_max": 40}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"l_max": "40"}, "l_max='40', and it must be a whole number"), ({"layer": 3, "n_layer": 0}, "n_layer=0")],
+)
+def test_a_number_of_a_folder_that_is_none_is_refused_by_its_key(changes: Any, message: str, tmp_path: Path) -> None:
+    folder = published(tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(WeightsError, match=message):
+        COMPONENTS["hyenadna"].formats[0].values(folder)
 
 
 def test_trained_positions_are_refused(tmp_path: Path) -> None:

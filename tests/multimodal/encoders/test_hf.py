@@ -32,7 +32,7 @@ from mt_core import DataError, UsageError, WeightsError
 from mt_core.media import EncoderComponent, MediaItem, MediaPart
 from mt_plugin_multimodal.encoders.hf import COMPONENTS
 from mt_plugin_multimodal.encoders.hf.sounds import Windows
-from mt_plugin_multimodal.encoders.hf.types import TYPES
+from mt_plugin_multimodal.encoders.hf.types import DEFAULTS, TYPES
 from mt_train.engine.build import without_memory
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
@@ -357,6 +357,40 @@ def test_other_types_remote_code_and_other_kinds_are_refused_by_name(folder_of, 
         (tmp_path / "config.json").write_text(json.dumps({**content, **changed}))
         with pytest.raises(WeightsError, match=said):
             form.values(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_what_a_file_leaves_out_is_what_transformers_takes(name: str) -> None:
+    theirs = CONFIG_MAPPING[name]()
+    for key in DEFAULTS:
+        if hasattr(theirs, key):
+            expected = getattr(theirs, key)
+            expected = tuple(expected) if isinstance(expected, list) else expected
+            assert TYPES[name].value({}, key) == expected, key
+
+
+def test_a_published_clip_that_leaves_out_what_is_usual_has_patches_of_32() -> None:
+    of_kind = component("image")
+    config = of_kind.config(config={"model_type": "clip", "vision_config": {"model_type": "clip_vision_model"}})
+    assert of_kind.processor(config).dummy()[0].features == (224 // 32) ** 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [
+        ("sequence", {"hidden_size": "16"}),
+        ("sequence", {"num_hidden_layers": 0}),
+        ("audio", {"conv_kernel": 10}),
+        ("audio", {"conv_kernel": [10, 3]}),
+        ("audio", {"conv_stride": [5, 2, 2, 2, 2, 2, 0]}),
+        ("image", {"patch_size": [4, 2]}),
+    ],
+)
+def test_sizes_that_are_none_are_refused_by_their_key(kind: str, broken: dict[str, Any]) -> None:
+    (key,) = broken
+    model_type = {"audio": "hubert", "image": "vit", "sequence": "bert"}[kind]
+    with pytest.raises(ValueError, match=key):
+        component(kind).config(config={"model_type": model_type, **broken})
 
 
 def test_a_tensor_that_is_missing_is_named(folder_of, tmp_path: Path) -> None:

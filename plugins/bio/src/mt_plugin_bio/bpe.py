@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import UsageError, WeightsError
+from mt_core.files import panics
 from mt_core.weights import contained_file
 
 from .vocabularies import DNA, frame
@@ -47,7 +48,14 @@ class FolderVocabulary:
                 f"{file} needs the library tokenizers, which cannot be imported here ({error});"
                 " install it with pip install 'mt-plugin-bio[bpe]', or set vocabulary to kmer or character"
             ) from error
-        tokenizer = Tokenizer.from_file(str(file))
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except (
+            BaseException
+        ) as error:  # the Rust side raises bare Exceptions, and panics, whose class comes with the first
+            if not isinstance(error, (Exception, *panics())):
+                raise
+            raise WeightsError(f"cannot read {file}: {error}; fetch it again") from error
         tokenizer.no_truncation()  # a file may say 512, and cut in silence
         tokenizer.no_padding()
         return tokenizer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -43,7 +43,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionShape(Shape):
-    """The same with heads, and the width between the two matrices of the MLP."""
+    """Width and blocks, attention heads, and the width between the two matrices of the MLP."""
 
     n_heads: int
     ffn_dim: int
@@ -80,6 +80,11 @@ class SequenceConfig(EncoderConfig):
         layer, n_layers = self.layer, self.shape.n_layers
         return n_layers if layer is None else layer if layer >= 0 else n_layers + 1 + layer
 
+    @property
+    def has_all_blocks(self) -> bool:
+        """Whether the last block is built, and what stands behind it."""
+        return self.blocks == self.shape.n_layers
+
     def build_vocabulary(self) -> Vocabulary:
         """Return what makes ids of letters."""
         raise NotImplementedError
@@ -102,6 +107,20 @@ class SequenceConfig(EncoderConfig):
         if found := list(self.faults()):
             raise ValueError("; and ".join(found))
         return self
+
+
+class AttentionConfig(SequenceConfig):
+    """Options of encoders with attention: a named size, or another one where its numbers are given."""
+
+    sizes: ClassVar[Mapping[str, AttentionShape]]
+    size: str = Field("tiny", description="size, of which the numbers below are taken where they are not given")
+    n_heads: int | None = Field(None, ge=1, le=1024, description="attention heads")
+    ffn_dim: int | None = Field(None, ge=1, le=262_144, description="width between the matrices of the MLP")
+
+    @property
+    def shape(self) -> AttentionShape:
+        """The numbers that hold."""
+        return shape_of(self.sizes[self.size], self)
 
 
 class SequenceProcessor:

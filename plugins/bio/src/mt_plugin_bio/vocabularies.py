@@ -38,11 +38,7 @@ class CharacterVocabulary:
 
     @cached_property
     def _table(self) -> NDArray[np.int64]:
-        import numpy as np
-
-        table = np.full(256, -1, np.int64)
-        table[np.frombuffer(self.letters, np.uint8)] = list(self.ids.values())
-        return table
+        return letter_table(self.ids, self.letters)
 
 
 @dataclass(frozen=True)
@@ -77,19 +73,11 @@ class KmerVocabulary:
 
     @cached_property
     def _singles(self) -> NDArray[np.int64]:
-        import numpy as np
-
-        table = np.full(256, -1, np.int64)
-        table[np.frombuffer(self.letters, np.uint8)] = [self.ids[chr(letter)] for letter in self.letters]
-        return table
+        return letter_table(self.ids, self.letters)
 
     @cached_property
     def _codes(self) -> NDArray[np.int64]:
-        import numpy as np
-
-        table = np.zeros(256, np.int64)
-        table[np.frombuffer(BASES, np.uint8)] = range(len(BASES))
-        return table
+        return letter_table(numbered(*BASES.decode()), BASES)
 
     @cached_property
     def _kmers(self) -> NDArray[np.int64]:
@@ -98,13 +86,22 @@ class KmerVocabulary:
         return np.array([self.ids[kmer] for kmer in kmers(self.k, BASES.decode())], np.int64)
 
 
+def letter_table(ids: Mapping[str, int], letters: bytes) -> NDArray[np.int64]:
+    """Return the id of each byte (256), -1 where it is none of the letters."""
+    import numpy as np
+
+    table = np.full(256, -1, np.int64)
+    table[np.frombuffer(letters, np.uint8)] = [ids[chr(letter)] for letter in letters]
+    return table
+
+
 def kmers(k: int, bases: str) -> list[str]:
-    """Every word of k bases, in their order."""
+    """Return every word of k bases, in their order."""
     return ["".join(word) for word in product(bases, repeat=k)]
 
 
 def numbered(*words: str) -> dict[str, int]:
-    """Words and their places."""
+    """Return each word's place."""
     return {word: place for place, word in enumerate(words)}
 
 

@@ -8,12 +8,11 @@ from typing import Literal
 from pydantic import Field
 
 from mt_plugin_bio.bpe import FolderVocabulary
-from mt_plugin_bio.sequences import AttentionShape, SequenceConfig, Vocabulary, shape_of
+from mt_plugin_bio.sequences import AttentionConfig, AttentionShape, Vocabulary
 from mt_plugin_bio.vocabularies import DNA, CharacterVocabulary, KmerVocabulary, kmers, numbered
 
 SPECIALS = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
 CLS, SEP = 1, 2
-
 
 SIZES: Mapping[str, AttentionShape] = {
     "tiny": AttentionShape(dim=64, n_layers=2, n_heads=4, ffn_dim=128),  # ours: for a first run on a CPU
@@ -28,18 +27,17 @@ NEEDED: Mapping[Units, Callable[[int], int]] = {
     "kmer": lambda k: len(SPECIALS) + 4**k + len(DNA),
     "character": lambda k: len(SPECIALS) + len(DNA),
 }
-"""What an id stands for → ids that there are of it, by the k of k-mers; those of byte pairs their file says."""
+"""Vocabulary → rows that its ids need, by the k of k-mers; how many byte pairs there are, their file says."""
 
 
-class DNABERT2Config(SequenceConfig):
+class DNABERT2Config(AttentionConfig):
     """A size, or another one where its numbers are given. A model that is drawn needs no file: its ids are k-mers or letters."""
 
+    sizes = SIZES
     size: Literal["tiny", "117m"] = Field(
         "tiny",
         description="size, of which the numbers below are taken where they are not given; 117m is the published one",
     )
-    n_heads: int | None = Field(None, ge=1, le=1024, description="attention heads")
-    ffn_dim: int | None = Field(None, ge=1, le=262_144, description="width between the matrices of the MLP")
     vocab_size: int | None = Field(
         None, ge=1, le=1_000_000, description="rows of the embedding; those that the vocabulary needs without"
     )
@@ -51,11 +49,6 @@ class DNABERT2Config(SequenceConfig):
     tokenizer: str | None = Field(
         None, description="folder with the tokenizer.json of byte pairs; that of weights without"
     )
-
-    @property
-    def shape(self) -> AttentionShape:
-        """The numbers that hold."""
-        return shape_of(SIZES[self.size], self)
 
     @property
     def units(self) -> Units:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core import WeightsError, WeightsFormat
-from mt_core.weights import CONFIG, Loaders
-from mt_plugin_bio.folders import is_published, read_folder, rename_norm, renamed_tensors, require_values
+from mt_core import WeightsFormat
+from mt_core.weights import Loaders
+from mt_plugin_bio.folders import block_tensors, config_file, is_published, read_folder, require_numbers, require_values
 
 from .config import DNABERT2Config
 
@@ -30,22 +30,13 @@ def _matches(config: Mapping[str, Any]) -> bool:
 
 
 def _values(path: Path) -> Mapping[str, Any]:
-    config = read_folder(path)
-    file = (path.parent if path.is_file() else path) / CONFIG
+    config, file = read_folder(path), config_file(path)
     require_values(config, FIXED, file)
-    try:
-        return {field: config[key] for key, field in KEYS.items()}
-    except KeyError as error:
-        raise WeightsError(f"{file} lacks {error}; fetch it again") from error
+    return require_numbers(config, KEYS, file)
 
 
 def _tensors(path: Path, config: DNABERT2Config) -> Loaders:
-    def rename(name: str) -> str | None:
-        block = re.search(r"encoder\.layer\.(\d+)\.", name)
-        above = block is not None and int(block[1]) >= config.blocks
-        return None if above or _OTHERS.search(name) else rename_norm(name.removeprefix("bert."))
-
-    return renamed_tensors(path, rename)
+    return block_tensors(path, config, prefix="bert.", left_out=_OTHERS)
 
 
 DNABERT2 = WeightsFormat(

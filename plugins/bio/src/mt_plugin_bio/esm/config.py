@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mt_core import WeightsError
 from mt_core.weights import contained_file
-from mt_plugin_bio.sequences import AttentionShape, SequenceConfig, shape_of
+from mt_plugin_bio.sequences import AttentionConfig, AttentionShape
 from mt_plugin_bio.vocabularies import DNA, CharacterVocabulary, KmerVocabulary, kmers, numbered
 
 
@@ -24,23 +24,14 @@ class EsmForm:
     eps: float
 
 
-class EsmConfig(SequenceConfig):
-    """Options of both: a size, or another one where its numbers are given."""
+class EsmConfig(AttentionConfig):
+    """Options of both models."""
 
     form: ClassVar[EsmForm]
-    sizes: ClassVar[Mapping[str, AttentionShape]]
-    size: str = Field("tiny", description="size, of which the numbers below are taken where they are not given")
-    n_heads: int | None = Field(None, ge=1, le=1024, description="attention heads")
-    ffn_dim: int | None = Field(None, ge=1, le=262_144, description="width between the matrices of the MLP")
     half_frequencies: bool = Field(
         False,
         description="rotary frequencies are rounded to fp16, as those of folders that were trained with such; folders say so",
     )
-
-    @property
-    def shape(self) -> AttentionShape:
-        """The numbers that hold."""
-        return shape_of(self.sizes[self.size], self)
 
     @property
     def rows(self) -> int:
@@ -140,7 +131,10 @@ class NucleotideTransformerConfig(EsmConfig):
 def read_vocabulary(path: Path, rows: int) -> dict[str, int]:
     """Return the tokens of a folder's ``vocab.txt`` with their ids: one a line. Raises ``WeightsError`` where any is missing."""
     file = contained_file(path if path.is_dir() else path.parent, VOCABULARY_FILE)
-    ids = numbered(*file.read_text("ascii").split())
+    try:
+        ids = numbered(*file.read_text("ascii").split())
+    except UnicodeDecodeError as error:
+        raise WeightsError(f"{file} is no text in ASCII: {error}; fetch it again") from error
     missing = [token for token in ("<cls>", *DNA.decode(), *kmers(K, "ACGT")) if ids.get(token, rows) >= rows]
     if missing:
         raise WeightsError(

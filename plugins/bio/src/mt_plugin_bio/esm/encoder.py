@@ -38,7 +38,7 @@ class EsmEncoder(Encoder):
         super().__init__()
         self.shape, self.scale, self.half_frequencies = config.shape, config.form.scale, config.half_frequencies
         self.embeddings = nn.ModuleDict({"word_embeddings": nn.Embedding(config.rows, self.shape.dim)})
-        self.encoder = Blocks(self.shape, config.form, config.blocks)
+        self.encoder = Blocks(config)
 
     def forward(self, inputs: Mapping[str, Tensor], features: Sequence[int]) -> Tensor:
         """``{"ids": (N,)}`` -> (N, D)."""
@@ -66,11 +66,11 @@ def rotate(x_IHLW: Tensor, seen: Seen) -> Tensor:
 class Blocks(nn.Module):
     """Blocks one after another and, behind the last of the model, a norm."""
 
-    def __init__(self, shape: AttentionShape, form: EsmForm, blocks: int) -> None:
+    def __init__(self, config: EsmConfig) -> None:
         super().__init__()
-        self.layer = nn.ModuleList(EsmBlock(shape, form) for _ in range(blocks))
-        last = blocks == shape.n_layers
-        self.emb_layer_norm_after = nn.LayerNorm(shape.dim, eps=form.eps) if last else nn.Identity()
+        shape, form = config.shape, config.form
+        self.layer = nn.ModuleList(EsmBlock(shape, form) for _ in range(config.blocks))
+        self.emb_layer_norm_after = nn.LayerNorm(shape.dim, eps=form.eps) if config.has_all_blocks else nn.Identity()
 
     def forward(self, x_ILD: Tensor, seen: Seen) -> Tensor:
         """(I, L, D) -> (I, L, D)."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core import WeightsError, WeightsFormat
-from mt_core.weights import CONFIG, Loaders
-from mt_plugin_bio.folders import is_published, read_folder, rename_norm, renamed_tensors, require_values
+from mt_core import WeightsFormat
+from mt_core.weights import Loaders
+from mt_plugin_bio.folders import block_tensors, config_file, is_published, read_folder, require_numbers, require_values
 
 from .config import ESM2_IDS, EsmConfig
 from .frequencies import stored_as_half
@@ -53,25 +53,14 @@ def _is_esm2(config: Mapping[str, Any]) -> bool:
 
 
 def _values(path: Path, fixed: Mapping[str, tuple[Any, ...]], keys: Mapping[str, str]) -> Mapping[str, Any]:
-    config = read_folder(path)
-    file = (path.parent if path.is_file() else path) / CONFIG
+    config, file = read_folder(path), config_file(path)
     require_values(config, fixed, file)
-    try:
-        found = {field: config[key] for key, field in keys.items()}
-    except KeyError as error:
-        raise WeightsError(f"{file} lacks {error}; fetch it again") from error
+    found = require_numbers(config, keys, file)
     return found | {"half_frequencies": stored_as_half(path, found["dim"] // found["n_heads"])}
 
 
 def _tensors(path: Path, config: EsmConfig) -> Loaders:
-    last = config.blocks == config.shape.n_layers
-
-    def rename(name: str) -> str | None:
-        block = re.search(r"encoder\.layer\.(\d+)\.", name)
-        above = int(block[1]) >= config.blocks if block else "emb_layer_norm_after" in name and not last
-        return None if above or _OTHERS.search(name) else rename_norm(name.removeprefix("esm."))
-
-    return renamed_tensors(path, rename)
+    return block_tensors(path, config, prefix="esm.", left_out=_OTHERS, last_norm="emb_layer_norm_after")
 
 
 def _format(

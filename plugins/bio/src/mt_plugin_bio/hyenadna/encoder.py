@@ -39,7 +39,7 @@ class HyenaDNA(Encoder):
         self.n_layers = shape.n_layers
         self.embeddings = nn.ModuleDict({"word_embeddings": nn.Embedding(VOCABULARY_ROWS, shape.dim)})
         self.layers = nn.ModuleList(HyenaBlock(shape) for _ in range(config.blocks))
-        self.ln_f = nn.LayerNorm(shape.dim) if config.blocks == shape.n_layers else nn.Identity()
+        self.ln_f = nn.LayerNorm(shape.dim) if config.has_all_blocks else nn.Identity()
 
     def forward(self, inputs: Mapping[str, Tensor], features: Sequence[int]) -> Tensor:
         """``{"ids": (N,)}`` -> (N, D)."""

@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import WeightsError, WeightsFormat
-from mt_core.weights import CONFIG, Loaders
-from mt_plugin_bio.folders import is_published, read_folder, renamed_tensors, require_values
+from mt_core.weights import Loaders
+from mt_plugin_bio.folders import (
+    config_file,
+    is_published,
+    read_folder,
+    renamed_tensors,
+    require_numbers,
+    require_values,
+)
 
 from .config import HyenaDNAConfig
 
@@ -38,36 +45,41 @@ _POSITIONS = re.compile(r"\.(pos_emb\.[zt]|modulation\.deltas)$")
 
 
 def _matches(config: Mapping[str, Any]) -> bool:
-    return config.get("model_type") == "hyenadna" or ("d_model" in config and "l_max" in (config.get("layer") or {}))
+    return config.get("model_type") == "hyenadna" or ("d_model" in config and "l_max" in _layer(config))
+
+
+def _layer(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a file of the original code says of the operator."""
+    layer = config.get("layer")
+    return layer if isinstance(layer, Mapping) else {}
 
 
 def _values(path: Path) -> Mapping[str, Any]:
-    config = read_folder(path)
-    flat = {**config, **(config.get("layer") or {})}
-    file = (path.parent if path.is_file() else path) / CONFIG
-    try:
-        found = {"dim": flat["d_model"], "n_layers": flat["n_layer"], "l_max": flat.get("l_max") or flat["max_seq_len"]}
-    except KeyError as error:
-        raise WeightsError(f"{file} lacks {error}; fetch it again") from error
+    config, file = read_folder(path), config_file(path)
+    flat = {**config, **_layer(config)}
+    longest = "l_max" if flat.get("l_max") else "max_seq_len"
+    found = require_numbers(flat, {"d_model": "dim", "n_layer": "n_layers", longest: "l_max"}, file)
     require_values(flat, {**FIXED, "d_inner": (4 * found["dim"],)}, file)
     return found
 
 
 def _rename(name: str) -> str | None:
-    """Name in this module; ``None`` for a head."""
+    """Return the name in this module; ``None`` for a head."""
     if _HEADS.search(name):
         return None
     return _PREFIX.sub("", name).replace(".mixer.layer.", ".mixer.").replace(".mlp.layer.", ".mlp.")
 
 
 def _tensors(path: Path, config: HyenaDNAConfig) -> Loaders:
-    """Repeated frequencies, and what follows from l_max, are compared with what is used, and left out."""
+    """Return one loader for each tensor that is built.
+
+    Repeated frequencies, and what follows from l_max, are compared with what is used, and left out.
+    """
     loaders = renamed_tensors(path, _rename)
-    last = config.blocks == config.shape.n_layers
     kept: Loaders = {}
     for name, load in loaders.items():
         block = re.match(r"layers\.(\d+)\.", name)
-        if (block and int(block[1]) >= config.blocks) or (name.startswith("ln_f.") and not last):
+        if (block and int(block[1]) >= config.blocks) or (name.startswith("ln_f.") and not config.has_all_blocks):
             continue
         if _FREQUENCIES.search(name):
             first = re.sub(r"\.[35]\.freq$", ".1.freq", name)
@@ -80,7 +92,7 @@ def _tensors(path: Path, config: HyenaDNAConfig) -> Loaders:
 
 
 def _follows(name: str, config: HyenaDNAConfig) -> Tensor:
-    """What the files of one shape all have."""
+    """Return the tensor that follows from the shape, and that the files of one shape all have."""
     import torch
 
     from .encoder import decays, positions

@@ -5,6 +5,7 @@ transformers is an extra (``mt-plugin-multimodal[hf]``), imported when such an e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mt_core.media import EncoderComponent, Processor
@@ -15,16 +16,14 @@ from .weights import hf_format
 if TYPE_CHECKING:
     from torch import nn
 
-_SOURCE = "https://huggingface.co/docs/transformers"
-
 
 def _build(config: HfConfig, **_: Any) -> nn.Module:
-    from .module import build_module
+    from .module import ENCODERS
 
-    return build_module(config)
+    return ENCODERS[config.kind](config)
 
 
-def _processor(config: HfAudioConfig | HfImageConfig | HfSequenceConfig) -> Processor:
+def _processor(config: HfConfig) -> Processor:
     return config.make_processor()
 
 
@@ -32,38 +31,34 @@ def _width(config: HfConfig) -> int:
     return config.width
 
 
+def _component(config: type[HfConfig], reads: Sequence[str], summary: str) -> EncoderComponent:
+    return EncoderComponent(
+        name=f"hf-{config.kind}",
+        config=config,
+        build=_build,
+        reads=frozenset(reads),
+        width=_width,
+        processor=_processor,
+        formats=(hf_format(config.kind),),
+        summary=summary,
+        source="https://huggingface.co/docs/transformers",
+    )
+
+
 COMPONENTS = (
-    EncoderComponent(
-        name="hf-audio",
-        config=HfAudioConfig,
-        build=_build,
-        reads=frozenset({"audio"}),
-        width=_width,
-        processor=_processor,
-        formats=(hf_format("audio"),),
-        summary="encoders of raw sound of transformers by their own code: HuBERT, wav2vec 2.0, WavLM",
-        source=_SOURCE,
+    _component(
+        HfAudioConfig,
+        ["audio"],
+        "encoders of raw sound of transformers by their own code: HuBERT, wav2vec 2.0, WavLM",
     ),
-    EncoderComponent(
-        name="hf-image",
-        config=HfImageConfig,
-        build=_build,
-        reads=frozenset({"image"}),
-        width=_width,
-        processor=_processor,
-        formats=(hf_format("image"),),
-        summary="vision models of transformers by their own code: BEiT, CLIP, DeiT, DINOv2, DINOv3, I-JEPA, SigLIP, ViT",
-        source=_SOURCE,
+    _component(
+        HfImageConfig,
+        ["image"],
+        "vision models of transformers by their own code: BEiT, CLIP, DeiT, DINOv2, DINOv3, I-JEPA, SigLIP, ViT",
     ),
-    EncoderComponent(
-        name="hf-sequence",
-        config=HfSequenceConfig,
-        build=_build,
-        reads=frozenset({"dna", "protein", "rna"}),
-        width=_width,
-        processor=_processor,
-        formats=(hf_format("sequence"),),
-        summary="encoders of sequences of transformers by their own code: BERT, ELECTRA, ESM, ModernBERT, RoBERTa",
-        source=_SOURCE,
+    _component(
+        HfSequenceConfig,
+        ["dna", "protein", "rna"],
+        "encoders of sequences of transformers by their own code: BERT, ELECTRA, ESM, ModernBERT, RoBERTa",
     ),
 )

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from mt_core import UsageError
-from mt_core.media import EncoderConfig
+from mt_core.media import EncoderConfig, Processor
 
 from ...image_config import ImageConfig
+from ..layers import layers_up_to
 from .types import TYPES, HfType, Kind, encoder_config, fault_of
 
 if TYPE_CHECKING:
     from ...images import ImageProcessor
     from .sequences import SequenceProcessor
     from .sounds import SoundProcessor, Windows
+
+_NUMBERS: Mapping[str, int] = {"hidden_size": 65_536, "num_hidden_layers": 1000}
+"""Key of ``config.json`` that every type has → the most that it may be."""
 
 
 class HfConfig(EncoderConfig):
@@ -35,9 +39,10 @@ class HfConfig(EncoderConfig):
             return self
         if fault := fault_of(self.config, self.kind):
             raise ValueError(fault)
-        layers = self.content.get("num_hidden_layers", 12)
-        if type(layers) is not int or not 0 < layers <= 1000:
-            raise ValueError(f"num_hidden_layers of config.json is {layers!r}, and must be a whole number above 0")
+        for key, most in _NUMBERS.items():
+            if type(number := self.value(key)) is not int or not 0 < number <= most:
+                raise ValueError(f"{key} of config.json is {number!r}, and must be a whole number from 1 to {most:,}")
+        layers = self.layers
         if not 1 <= self.built_layers <= layers:
             raise ValueError(
                 f"layer={self.layer} is none of {layers} layers; write 1 to {layers}, or -1 (the last) to {-layers}"
@@ -59,18 +64,28 @@ class HfConfig(EncoderConfig):
         """What is known of the model type."""
         return TYPES[self.content["model_type"]]
 
+    def value(self, key: str) -> Any:
+        """Return a value of ``config.json``, or the one that transformers takes where the file lacks it."""
+        return self.type.value(self.content, key)
+
     @property
     def width(self) -> int:
         """Channels of a feature."""
-        return int(self.content.get("hidden_size", 768))
+        return int(self.value("hidden_size"))
+
+    @property
+    def layers(self) -> int:
+        """Layers of the weights."""
+        return int(self.value("num_hidden_layers"))
 
     @property
     def built_layers(self) -> int:
         """Layers up to that of the features."""
-        layers = int(self.content.get("num_hidden_layers", 12))
-        if self.layer is None:
-            return layers
-        return self.layer if self.layer >= 0 else layers + 1 + self.layer
+        return layers_up_to(self.layer, self.layers)
+
+    def make_processor(self) -> Processor:
+        """Return what reads content for it."""
+        raise NotImplementedError
 
 
 class HfImageConfig(HfConfig, ImageConfig):
@@ -100,7 +115,7 @@ class HfImageConfig(HfConfig, ImageConfig):
     @property
     def trained_side(self) -> int:
         """Side that its positions are for (pixels)."""
-        return _side(self.content.get("image_size", 224), "image_size")
+        return self._stated_side("image_size")
 
     @property
     def side(self) -> int:
@@ -110,7 +125,15 @@ class HfImageConfig(HfConfig, ImageConfig):
     @property
     def patch(self) -> int:
         """Side of a patch (pixels)."""
-        return _side(self.content.get("patch_size", 16), "patch_size")
+        return self._stated_side("patch_size")
+
+    def _stated_side(self, key: str) -> int:
+        """A whole number, or two that are the same."""
+        value = self.value(key)
+        sides = value if isinstance(value, list | tuple) else [value]
+        if not sides or any(type(each) is not int or each < 1 or each != sides[0] for each in sides):
+            raise ValueError(f"{key} of config.json is {value!r}; only squares are read")
+        return int(sides[0])
 
     def make_processor(self) -> ImageProcessor:
         """Return what reads images for it."""
@@ -127,8 +150,13 @@ class HfSequenceConfig(HfConfig):
     @property
     def longest(self) -> int:
         """Most tokens of an item, special ones too."""
-        positions = int(self.content.get("max_position_embeddings", 512))
-        return positions - (int(self.content.get("pad_token_id") or 0) + 1 if self.type.offset_positions else 0)
+        positions = int(self.value("max_position_embeddings"))
+        return positions - (self.pad + 1 if self.type.offset_positions else 0)
+
+    @property
+    def pad(self) -> int:
+        """Id of what stands behind shorter items."""
+        return int(self.value("pad_token_id") or 0)
 
     def make_processor(self) -> SequenceProcessor:
         """Return what reads sequences for it."""
@@ -151,12 +179,24 @@ class HfAudioConfig(HfConfig):
     seconds: float = Field(30.0, gt=0, le=3600, description="longest sound of an item (seconds)")
     normalize: bool = Field(True, description="each sound is brought to mean 0 and variance 1")
 
+    @model_validator(mode="after")
+    def _convolutions_fit(self) -> Self:
+        if not self.config:
+            return self
+        given = kernels, strides = self.value("conv_kernel"), self.value("conv_stride")
+        if not all(_are_counts(each) for each in given) or len(kernels) != len(strides):
+            raise ValueError(
+                f"conv_kernel and conv_stride of config.json are {kernels!r} and {strides!r}, and must be as many whole numbers above 0;"
+                " fetch the file again"
+            )
+        return self
+
     @property
     def windows(self) -> Windows:
         """The convolutions that make features of samples."""
         from .sounds import Windows
 
-        kernels, strides = (self.content.get(key, default) for key, default in _CONVOLUTIONS.items())
+        kernels, strides = self.value("conv_kernel"), self.value("conv_stride")
         return Windows(tuple(map(int, kernels)), tuple(map(int, strides)))
 
     def make_processor(self) -> SoundProcessor:
@@ -166,13 +206,6 @@ class HfAudioConfig(HfConfig):
         return SoundProcessor(windows=self.windows, seconds=self.seconds, normalize=self.normalize)
 
 
-_CONVOLUTIONS = {"conv_kernel": (10, 3, 3, 3, 3, 2, 2), "conv_stride": (5, 2, 2, 2, 2, 2, 2)}
-"""Key of ``config.json`` → what a file means that has none."""
-
-
-def _side(value: Any, key: str) -> int:
-    """A whole number, or two that are the same."""
-    sides = value if isinstance(value, list | tuple) else [value]
-    if not sides or any(type(each) is not int or each < 1 or each != sides[0] for each in sides):
-        raise ValueError(f"{key} of config.json is {value!r}; only squares are read")
-    return int(sides[0])
+def _are_counts(value: Any) -> bool:
+    """Whether a value is a list of whole numbers above 0."""
+    return isinstance(value, list | tuple) and all(type(each) is int and each > 0 for each in value)

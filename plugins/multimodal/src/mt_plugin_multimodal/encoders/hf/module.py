@@ -15,6 +15,7 @@ from mt_core.nn import Encoder
 
 from .build import build_theirs
 from .config import HfAudioConfig, HfConfig, HfImageConfig, HfSequenceConfig
+from .types import Kind
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -79,7 +80,7 @@ class HfSequenceEncoder(HfEncoder):
         vocabulary = config.make_processor().vocabulary
         self.front, self.behind = len(vocabulary.front), len(vocabulary.behind)
         self.keep_special = config.keep_special
-        self.pad = int(config.content.get("pad_token_id") or 0)
+        self.pad = config.pad
 
     def forward(self, inputs: Mapping[str, Tensor], features: Sequence[int]) -> Tensor:
         """``ids``, one after another -> (N, W), item by item."""
@@ -148,11 +149,9 @@ class MaskedGroupNorm(nn.Module):
         return normed_ICT * self.weight[:, None] + self.bias[:, None]
 
 
-def build_module(config: HfConfig) -> nn.Module:
-    """Return the encoder of a config, by its kind."""
-    if isinstance(config, HfImageConfig):
-        return HfImageEncoder(config)
-    if isinstance(config, HfAudioConfig):
-        return HfAudioEncoder(config)
-    assert isinstance(config, HfSequenceConfig), "there are three kinds"
-    return HfSequenceEncoder(config)
+ENCODERS: Mapping[Kind, type[HfEncoder]] = {
+    "audio": HfAudioEncoder,
+    "image": HfImageEncoder,
+    "sequence": HfSequenceEncoder,
+}
+"""Kind of what is read → its encoder."""

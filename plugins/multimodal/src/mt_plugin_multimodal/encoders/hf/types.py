@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mt_core import did_you_mean
@@ -29,17 +29,19 @@ Kind = Literal["audio", "image", "sequence"]
 class HfType:
     """What is known of a model type. Paths are those of modules or parameters in transformers' class.
 
-    ``before`` are features in front of the patches, the first of them the class token, and ``registers`` is the key of ``config.json``
-    for more. ``norm`` is behind the last layer alone, where ``norm_key`` of ``config.json`` is true if it is said; ``unused`` makes nothing
-    of the features. ``settings`` are values of the config that leave out more of that, and what is drawn. ``crops``: the middle of an
-    image is taken where no file says. ``interpolates``: images may be of another size than the weights were trained on.
-    ``offset_positions``: those of tokens begin behind the id of padding. ``fixed`` are keys that change the features, with the only value
-    that is read; where a file has none, it is that.
+    ``before`` are features in front of the patches, the first of them the class token; with ``registers`` there are as many more as
+    ``num_register_tokens`` of ``config.json``. ``norm`` is behind the last layer alone, where ``norm_key`` of ``config.json`` is true if
+    it is said; ``unused`` makes nothing of the features. ``settings`` are values of the config that leave out more of that, and what is
+    drawn. ``crops``: the middle of an image is taken where no file says. ``interpolates``: images may be of another size than the weights
+    were trained on. ``offset_positions``: those of tokens begin behind the id of padding. ``fixed`` are keys that change the features,
+    with the only value that is read; where a file has none, it is that. ``defaults`` are values of other keys that a file may lack, where
+    they are not those of ``DEFAULTS``.
     """
 
     kind: Kind
     before: int = 0
-    registers: str | None = None
+    registers: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     norm: str = ""
     norm_key: str | None = None
     unused: tuple[str, ...] = ()
@@ -49,59 +51,78 @@ class HfType:
     offset_positions: bool = False
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
+    def value(self, content: Mapping[str, Any], key: str) -> Any:
+        """Return the value of a key, which transformers takes its own default for where a file lacks it."""
+        return content.get(key, {**DEFAULTS, **self.defaults}[key])
+
     def features_before(self, content: Mapping[str, Any]) -> int:
         """Return how many features stand in front of the patches."""
-        return self.before + (int(content.get(self.registers, 4)) if self.registers else 0)
+        return self.before + (int(self.value(content, "num_register_tokens")) if self.registers else 0)
 
 
-_STABLE = "do_stable_layer_norm"
-_NO_ADAPTER: Mapping[str, Any] = {"add_adapter": False, "adapter_attn_dim": None}
+DEFAULTS: Mapping[str, Any] = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "image_size": 224,
+    "patch_size": 16,
+    "num_register_tokens": 4,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "conv_kernel": (10, 3, 3, 3, 3, 2, 2),
+    "conv_stride": (5, 2, 2, 2, 2, 2, 2),
+}
+"""Key of ``config.json`` → what most types of transformers mean where a file lacks it."""
+
+
+_VIT = HfType(kind="image", before=1, norm="layernorm")
+_BEIT = replace(_VIT, unused=("embeddings.mask_token",))
+_DINOV2 = replace(_BEIT, crops=True, interpolates=True)
+_WAV2VEC2 = HfType(
+    kind="audio",
+    norm="encoder.layer_norm",
+    norm_key="do_stable_layer_norm",
+    fixed={"add_adapter": False, "adapter_attn_dim": None},
+)
 
 TYPES: Mapping[str, HfType] = {
-    "clip_vision_model": HfType(kind="image", before=1, unused=("post_layernorm",), crops=True),
+    "clip_vision_model": HfType(
+        kind="image", before=1, unused=("post_layernorm",), crops=True, defaults={"patch_size": 32}
+    ),
     "siglip_vision_model": HfType(kind="image", norm="post_layernorm", settings={"vision_use_head": False}),
-    "vit": HfType(kind="image", before=1, norm="layernorm"),
-    "deit": HfType(kind="image", before=2, norm="layernorm", crops=True),
-    "dinov2": HfType(
-        kind="image", before=1, norm="layernorm", unused=("embeddings.mask_token",), crops=True, interpolates=True
-    ),
-    "dinov2_with_registers": HfType(
-        kind="image",
-        before=1,
-        registers="num_register_tokens",
-        norm="layernorm",
-        unused=("embeddings.mask_token",),
-        crops=True,
-        interpolates=True,
-    ),
-    "dinov3_vit": HfType(
-        kind="image",
-        before=1,
-        registers="num_register_tokens",
+    "vit": _VIT,
+    "deit": replace(_VIT, before=2, crops=True),
+    "dinov2": replace(_DINOV2, defaults={"patch_size": 14}),
+    "dinov2_with_registers": replace(_DINOV2, registers=True),
+    "dinov3_vit": replace(
+        _BEIT,
+        registers=True,
         norm="norm",
-        unused=("embeddings.mask_token",),
         settings=dict.fromkeys(
             ("pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale")
         ),  # draws while it is trained
         interpolates=True,
+        defaults={"hidden_size": 384, "num_register_tokens": 0},
     ),
-    "beit": HfType(kind="image", before=1, norm="layernorm", unused=("embeddings.mask_token",)),
-    "ijepa": HfType(kind="image", norm="layernorm"),
+    "beit": _BEIT,
+    "ijepa": replace(_VIT, before=0),
     "bert": HfType(kind="sequence"),
-    "roberta": HfType(kind="sequence", offset_positions=True),
-    "electra": HfType(kind="sequence"),
+    "roberta": HfType(kind="sequence", offset_positions=True, defaults={"pad_token_id": 1}),
+    "electra": HfType(kind="sequence", defaults={"hidden_size": 256}),
     "esm": HfType(
-        kind="sequence", norm="encoder.emb_layer_norm_after", unused=("contact_head",), offset_positions=True
+        kind="sequence",
+        norm="encoder.emb_layer_norm_after",
+        unused=("contact_head",),
+        offset_positions=True,
+        defaults={"max_position_embeddings": 1026, "pad_token_id": None},
     ),
-    "modernbert": HfType(kind="sequence", norm="final_norm"),
-    "wav2vec2": HfType(kind="audio", norm="encoder.layer_norm", norm_key=_STABLE, fixed=_NO_ADAPTER),
-    "hubert": HfType(
-        kind="audio",
-        norm="encoder.layer_norm",
-        norm_key=_STABLE,
-        fixed={"conv_pos_batch_norm": False, "feat_proj_layer_norm": True},
+    "modernbert": HfType(
+        kind="sequence",
+        norm="final_norm",
+        defaults={"num_hidden_layers": 22, "max_position_embeddings": 8192, "pad_token_id": 50_283},
     ),
-    "wavlm": HfType(kind="audio", norm="encoder.layer_norm", norm_key=_STABLE, fixed=_NO_ADAPTER),
+    "wav2vec2": _WAV2VEC2,
+    "hubert": replace(_WAV2VEC2, fixed={"conv_pos_batch_norm": False, "feat_proj_layer_norm": True}),
+    "wavlm": _WAV2VEC2,
 }
 """Model type → what is known of it. Another one is refused by its name: nobody has looked at what its features are."""
 
