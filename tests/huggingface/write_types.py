@@ -12,6 +12,7 @@ import json
 import re
 import sys
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import CONFIG_MAPPING
 from transformers.integrations.heterogeneity.configuration_utils import (
     AmbiguousGlobalPerLayerAttributeError as PerLayer,
@@ -191,10 +193,17 @@ def _tuple_size(model: nn.Module, blocks: str) -> int:
     hook = block.register_forward_hook(
         lambda module, inputs, output: sizes.append(len(output) if isinstance(output, tuple) else 0)
     )
-    with torch.no_grad():
-        model(torch.randint(3, 90, (1, 8)), use_cache=False)
-    hook.remove()
+    _run(model, [hook])
     return sizes[0]
+
+
+def _run(model: nn.Module, hooks: Iterable[RemovableHandle], rows: int = 1, length: int = 8) -> Any:
+    """Run a model on some tokens, with hooks that are removed then, and return what it gives."""
+    with torch.no_grad():
+        output = model(torch.randint(3, 90, (rows, length)), use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    return output
 
 
 def rotary_by_length(kind: str, scaling: str) -> bool:
@@ -242,10 +251,7 @@ def _norm(model: nn.Module, paths: dict[int, str], blocks: str) -> str:
 
     hooks = [each.register_forward_hook(keep) for each in model.modules()]
     hooks.append(last.register_forward_hook(lambda module, inputs, output: given.append(_first(output))))
-    with torch.no_grad():
-        result = decoder(input_ids=torch.randint(3, 90, (1, 8)), use_cache=False).last_hidden_state
-    for hook in hooks:
-        hook.remove()
+    result = _run(decoder, hooks).last_hidden_state
     found = [
         path for path, (before, after) in outputs.items() if _is_same(before, given[0]) and _is_same(after, result)
     ]
@@ -285,11 +291,7 @@ def before(model: nn.Module, norm: str, head: str) -> str | None:
     def keep(path: str) -> Any:
         return lambda module, inputs, output: given.update({path: (inputs[0] if inputs else None, output)})
 
-    hooks = [each.register_forward_hook(keep(path)) for path, each in model.named_modules()]
-    with torch.no_grad():
-        model(torch.randint(3, 90, (1, 8)), use_cache=False)
-    for hook in hooks:
-        hook.remove()
+    _run(model, [each.register_forward_hook(keep(path)) for path, each in model.named_modules()])
     ends = given[norm][1].data_ptr(), given[head][0].data_ptr()
     tensors = {path: each for path, each in given.items() if all(isinstance(side, Tensor) for side in each)}
     found = [path for path, each in tensors.items() if tuple(side.data_ptr() for side in each) == ends and path != norm]
@@ -302,11 +304,8 @@ def read_weights(model: nn.Module, blocks: str) -> list[str]:
     layers = [(name, each) for name, each in model.get_submodule(blocks).named_modules() if isinstance(each, nn.Linear)]
     hooks = [each.register_forward_hook(lambda *_, name=name: called.add(name)) for name, each in layers]
     model.train()
-    with torch.no_grad():
-        model(torch.randint(3, 90, (2, 24)), use_cache=False)
+    _run(model, hooks, rows=2, length=24)
     model.eval()
-    for hook in hooks:
-        hook.remove()
     return sorted({name.rpartition(".")[2] for name, _ in layers if name not in called})
 
 
@@ -335,10 +334,7 @@ def takes_norm_as_it_is(model: nn.Module, norm: str, head: str) -> bool:
         model.get_submodule(norm).register_forward_hook(lambda module, inputs, output: given.append(output)),
         model.get_submodule(head).register_forward_pre_hook(lambda module, inputs: given.append(inputs[0])),
     ]
-    with torch.no_grad():
-        model(torch.randint(3, 90, (1, 8)), use_cache=False)
-    for hook in hooks:
-        hook.remove()
+    _run(model, hooks)
     before, after = given
     return torch.equal(before.flatten(), after.flatten())
 

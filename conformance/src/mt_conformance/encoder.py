@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,30 +15,24 @@ from mt_conformance import trainer
 from mt_conformance.base import BasePluginConformance
 from mt_conformance.media import (
     calls_of,
+    check_first_draw,
+    check_meta_build,
     describe_other_calls,
     draw,
     most_apart,
     move,
-    real_parameters,
-    shapes_of,
+    outcome,
     torch_refused,
     without_gradient,
 )
-from mt_core.errors import ConfigError, DataError
-from mt_core.media import Arrays, EncoderComponent, Measured, MediaItem, MediaPart, Processor
-from mt_core.nn import Encoder, MediaBatch, ProjectedEncoder, Projector
+from mt_conformance.media_items import Read, batch_of, bytes_of, content_of, inputs_of, item_of, mangled, read_part
+from mt_core.errors import ConfigError
+from mt_core.media import EncoderComponent, MediaItem, MediaPart, Processor
+from mt_core.nn import Encoder, ProjectedEncoder, Projector
 from mt_core.plugins.host import PluginHost
 
 PLACE = "rows.jsonl:7"
 DIGEST_BYTES = 8
-
-
-@dataclass(frozen=True)
-class Read:
-    """An item that was measured and read."""
-
-    measured: Measured
-    arrays: Arrays
 
 
 class BaseEncoderConformance(BasePluginConformance):
@@ -94,7 +87,7 @@ class BaseEncoderConformance(BasePluginConformance):
     def items(self, host: PluginHost, folder: Path) -> list[Read]:
         """Every part, measured and read."""
         processor = self.processor(host, folder)
-        return [_read(processor, part) for part in self.parts(host, folder)]
+        return [read_part(processor, part) for part in self.parts(host, folder)]
 
     def features(self, encoder: Encoder, items: Sequence[Read]) -> Tensor:
         """Encode some items at once. Raises ``AssertionError`` for whatever is raised."""
@@ -120,7 +113,7 @@ class BaseEncoderConformance(BasePluginConformance):
     # ------------------------------------------------------------------------------------------------------ checks
 
     def test_it_makes_as_many_features_as_were_measured(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Of each item, and of several together: rows are cut and packed by these numbers."""
+        """Counts hold for each item, and for several together: rows are cut and packed by these numbers."""
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
         width = self.declared_component(mt_host).width(self.config(mt_host, tmp_path))
@@ -133,7 +126,7 @@ class BaseEncoderConformance(BasePluginConformance):
             )
 
     def test_an_item_is_the_same_beside_any_others(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Its features, within ``tolerance``, whatever else is in the batch."""
+        """An item has its features, within ``tolerance``, whatever else is in the batch."""
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
         for some in [*self.draws(items)][len(items) :]:
@@ -224,9 +217,9 @@ class BaseEncoderConformance(BasePluginConformance):
                 f"{shown!r} is measured ({said or 'no error'}); raise DataError: a run counts bad rows and goes on"
             )
         for part in self.parts(mt_host, tmp_path):
-            for content in mangled(_content(part)):
+            for content in mangled(content_of(part)):
                 changed = MediaPart(kind, content=content, place=PLACE)
-                said = outcome(lambda changed=changed: _read(processor, changed))
+                said = outcome(lambda changed=changed: read_part(processor, changed))
                 assert said in ("", "DataError"), (
                     f"{content[:40]!r} raised {said}; whatever is no {kind} is a DataError that says what to do"
                 )
@@ -242,7 +235,7 @@ class BaseEncoderConformance(BasePluginConformance):
                 processor = component.processor(config)
                 processor.dummy()
                 for part in parts:
-                    _read(processor, part)
+                    read_part(processor, part)
             except ImportError as error:
                 raise AssertionError(
                     f"the processor imports torch ({error}); read with numpy, and import torch in `build`"
@@ -251,27 +244,14 @@ class BaseEncoderConformance(BasePluginConformance):
     def test_the_first_draw_fills_every_parameter(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``init_tensor`` leaves nothing as it was, and the same generator gives the same values."""
         trainer.require()
-        built = [self.declared_component(mt_host).build(self.config(mt_host, tmp_path)) for _ in range(2)]
-        lacking = draw(built[0])
-        assert not lacking, (
-            f"init_tensor leaves {lacking[0]} without finite values; fill every parameter that build() makes"
-        )
-        draw(built[1])
-        pairs = zip(built[0].named_parameters(), built[1].parameters(), strict=True)
-        differ = [name for (name, one), other in pairs if not torch.equal(one, other)]
-        assert not differ, (
-            f"drawn again from the same seed, {differ[0]} is another; draw from the generator that is given"
-        )
+        component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
+        check_first_draw(lambda: component.build(config))
 
     def test_it_is_built_without_memory(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """On torch's meta device, with the same parameters: a run is planned before it has memory."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
-        with torch.device("meta"):
-            empty = component.build(config)
-        real = real_parameters(empty)
-        assert not real, f"on the meta device {real[0]} has memory; let build() make parameters on the default device"
-        assert shapes_of(empty) == shapes_of(component.build(config)), "on the meta device it has other parameters"
+        check_meta_build(lambda: component.build(config))
 
     def test_features_have_the_dtype_of_the_weights(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Inputs come in fp32; features of an encoder in bf16 are bf16, and finite."""
@@ -310,57 +290,3 @@ class _Through(Projector):
 
     def forward(self, features_NW: Tensor, features: Sequence[int], grids: Sequence[Any]) -> Tensor:
         return features_NW
-
-
-def item_of(part: MediaPart, measured: Measured) -> MediaItem:
-    """Return the item that a run makes of a part."""
-    return MediaItem("media", part.path, part.content, measured.digest)
-
-
-def inputs_of(items: Sequence[Read]) -> dict[str, Tensor]:
-    """Return the arrays of some items, joined as a run joins them."""
-    return {name: torch.cat([torch.from_numpy(each.arrays[name]) for each in items]) for name in items[0].arrays}
-
-
-def batch_of(items: Sequence[Read]) -> MediaBatch:
-    """Return items as a model gets them."""
-    counts, nothing = tuple(each.measured.features for each in items), torch.empty(0, dtype=torch.int64)
-    return MediaBatch(
-        (), counts, counts, tuple(each.measured.grid for each in items), nothing, nothing, inputs_of(items)
-    )
-
-
-def bytes_of(arrays: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    """Return everything that arrays are."""
-    return {name: (str(each.dtype), each.shape, each.tobytes()) for name, each in arrays.items()}
-
-
-def outcome(call: Any) -> str:
-    """Return the name of what a call raises; empty where it raises nothing."""
-    try:
-        call()
-    except DataError:
-        return "DataError"
-    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is judged by the caller
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def mangled(content: bytes) -> Iterator[bytes]:
-    """Yield a content with its end cut off, and with bytes changed, in front and anywhere."""
-    random = Random(len(content))
-    yield from (content[: len(content) // 2], content[:1], content[:-1], b"\0\xff" + content, bytes(64))
-    for front in (64, 64, len(content), len(content)):
-        changed = bytearray(content)
-        for _ in range(3):
-            changed[random.randrange(min(front, len(content)))] = random.randrange(256)
-        yield bytes(changed)
-
-
-def _content(part: MediaPart) -> bytes:
-    return Path(part.path).read_bytes() if part.path else part.content
-
-
-def _read(processor: Processor, part: MediaPart) -> Read:
-    measured = processor.measure(part)
-    return Read(measured, processor.read(item_of(part, measured)))

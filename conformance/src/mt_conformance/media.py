@@ -1,14 +1,16 @@
-"""What checks of encoders and of projectors share: modules with values, what a call goes through, and a process without torch."""
+"""Parts of the checks of encoders and of projectors: modules with values, what a call goes through, and a process without torch."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mt_core.errors import DataError
 from mt_core.nn import Encoder, Projector
 
 Media = Encoder | Projector
@@ -66,16 +68,6 @@ def describe_other_calls(calls: list[str], others: list[str]) -> str:
     return f"{more[0]!r} is called {calls.count(more[0])} times for some items, and {others.count(more[0])} times for others"
 
 
-def shapes_of(module: Media) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each parameter."""
-    return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-
-
-def real_parameters(module: Media) -> list[str]:
-    """Return the parameters that have memory."""
-    return [name for name, parameter in module.named_parameters() if not parameter.is_meta]
-
-
 def most_apart(one: Tensor, other: Tensor) -> float:
     """Return the largest difference; infinite where the shapes are not the same."""
     if one.shape != other.shape:
@@ -85,7 +77,7 @@ def most_apart(one: Tensor, other: Tensor) -> float:
 
 @contextmanager
 def torch_refused() -> Iterator[None]:
-    """Whoever imports torch inside gets an ``ImportError``."""
+    """Refuse every import of torch inside with an ``ImportError``."""
     held = {name: sys.modules[name] for name in _TORCH if name in sys.modules}
     sys.modules.update(dict.fromkeys(_TORCH))  # type: ignore[arg-type]  # None halts an import
     try:
@@ -94,3 +86,40 @@ def torch_refused() -> Iterator[None]:
         for name in _TORCH:
             del sys.modules[name]
         sys.modules.update(held)
+
+
+def outcome(call: Any) -> str:
+    """Return the name of what a call raises; empty where it raises nothing."""
+    try:
+        call()
+    except DataError:
+        return "DataError"
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is judged by the caller
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def check_first_draw(build: Callable[[], Media]) -> None:
+    """Assert that ``init_tensor`` fills every parameter, and gives the same values from the same generator."""
+    one, other = build(), build()
+    lacking = draw(one)
+    assert not lacking, (
+        f"init_tensor leaves {lacking[0]} without finite values; fill every parameter that build() makes"
+    )
+    draw(other)
+    pairs = zip(one.named_parameters(), other.parameters(), strict=True)
+    differ = [name for (name, first), second in pairs if not torch.equal(first, second)]
+    assert not differ, f"drawn again from the same seed, {differ[0]} is another; draw from the generator that is given"
+
+
+def check_meta_build(build: Callable[[], Media]) -> None:
+    """Assert that on torch's meta device a module has the same parameters, and none in memory."""
+    with torch.device("meta"):
+        empty = build()
+    real = [name for name, parameter in empty.named_parameters() if not parameter.is_meta]
+    assert not real, f"on the meta device {real[0]} has memory; let build() make parameters on the default device"
+    assert _shapes(empty) == _shapes(build()), "on the meta device it has other parameters"
+
+
+def _shapes(module: Media) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}

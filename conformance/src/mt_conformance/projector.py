@@ -11,15 +11,15 @@ from torch import Tensor
 
 from mt_conformance import trainer
 from mt_conformance.base import BasePluginConformance
-from mt_conformance.encoder import outcome
 from mt_conformance.media import (
     calls_of,
+    check_first_draw,
+    check_meta_build,
     describe_other_calls,
     draw,
     most_apart,
     move,
-    real_parameters,
-    shapes_of,
+    outcome,
     torch_refused,
     without_gradient,
 )
@@ -126,7 +126,7 @@ class BaseProjectorConformance(BasePluginConformance):
     # ------------------------------------------------------------------------------------------------------ checks
 
     def test_it_makes_as_many_hidden_states_as_it_counts(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Of each item, and of several together: rows are cut and packed by these numbers."""
+        """Counts hold for each item, and for several together: rows are cut and packed by these numbers."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         for some in self.draws(list(taken)):
@@ -138,7 +138,7 @@ class BaseProjectorConformance(BasePluginConformance):
             )
 
     def test_an_item_is_the_same_beside_any_others(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Its hidden states, within ``tolerance``, whatever else is in the batch."""
+        """An item has its hidden states, within ``tolerance``, whatever else is in the batch."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         for some in [*self.draws(list(taken))][len(taken) :]:
@@ -192,7 +192,7 @@ class BaseProjectorConformance(BasePluginConformance):
         )
 
     def test_gradients_reach_every_parameter_and_feature(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Of each item alone: a rank may have that one only."""
+        """Each item alone gives gradients: a rank may have that one only."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         for item in taken:
@@ -213,28 +213,13 @@ class BaseProjectorConformance(BasePluginConformance):
         """``init_tensor`` leaves nothing as it was, and the same generator gives the same values."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
-        built = [component.build(config, source=self.source, target=self.target) for _ in range(2)]
-        lacking = draw(built[0])
-        assert not lacking, (
-            f"init_tensor leaves {lacking[0]} without finite values; fill every parameter that build() makes"
-        )
-        draw(built[1])
-        pairs = zip(built[0].named_parameters(), built[1].parameters(), strict=True)
-        differ = [name for (name, one), other in pairs if not torch.equal(one, other)]
-        assert not differ, (
-            f"drawn again from the same seed, {differ[0]} is another; draw from the generator that is given"
-        )
+        check_first_draw(lambda: component.build(config, source=self.source, target=self.target))
 
     def test_it_is_built_without_memory(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """On torch's meta device, with the same parameters: a run is planned before it has memory."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
-        with torch.device("meta"):
-            empty = component.build(config, source=self.source, target=self.target)
-        real = real_parameters(empty)
-        assert not real, f"on the meta device {real[0]} has memory; let build() make parameters on the default device"
-        built = component.build(config, source=self.source, target=self.target)
-        assert shapes_of(empty) == shapes_of(built), "on the meta device it has other parameters"
+        check_meta_build(lambda: component.build(config, source=self.source, target=self.target))
 
     def test_hidden_states_have_the_dtype_of_the_weights(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """In bf16 they are bf16, and finite."""

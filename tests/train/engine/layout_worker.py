@@ -157,11 +157,27 @@ class Bench:
     def change_run(self, resolved: Resolved, case: dict[str, Any]) -> None:
         """For another worker's own components."""
 
+    def summary(self, engine: Engine, losses: Losses) -> dict[str, Any]:
+        """Losses, norms and hashes of a finished case."""
+        weights = hashlib.sha256()
+        for name, weight in engine.whole_weights():
+            weights.update(name.encode() + weight.float().contiguous().numpy().tobytes())
+        return {
+            "losses": [record.loss for record in losses.records],
+            "norms": [record.grad_norm for record in losses.records],
+            "eval": [value for record in losses.records for value in record.evaluation.values()],
+            "tokens": losses.records[-1].tokens,
+            "weights": weights.hexdigest(),
+            "state": state_hash(engine),
+            "values": {name: weight.float().flatten().tolist() for name, weight in engine.whole_weights()},
+            "copies": copies(engine),
+        }
+
     def run(self, case: dict[str, Any]) -> dict[str, Any]:
         """Train ``STEPS`` steps."""
         session, losses = self.session(case), Losses()
         session.loop(session.restore(None, None), losses)
-        return summary(session.engine, losses)
+        return self.summary(session.engine, losses)
 
     def resume(self, case: dict[str, Any]) -> dict[str, Any]:
         """Two steps, save, and two more in a fresh engine, on another layout where the case names one."""
@@ -179,7 +195,7 @@ class Bench:
             seed_everything(99, self.process.rank)  # what was restored must win
             second.loop(second.restore(checkpoint, manifest), losses)
             dist.barrier()
-            return summary(second.engine, losses)
+            return self.summary(second.engine, losses)
 
     def save(self, case: dict[str, Any]) -> dict[str, Any]:
         """Two steps, saved for another launch."""
@@ -195,7 +211,7 @@ class Bench:
         checkpoint = find(Path(case["folder"]))
         session, losses = self.session(case, None, checkpoint), Losses()
         session.loop(session.restore(checkpoint, manifest_to_go_on(checkpoint)), losses)
-        return summary(session.engine, losses)
+        return self.summary(session.engine, losses)
 
     def attend(self, case: dict[str, Any]) -> dict[str, Any]:
         """Distances between attention over shared rows and over whole ones: value, then gradients, sinks' last; ranks add theirs up."""
@@ -307,23 +323,6 @@ def copies(engine: Engine) -> dict[str, list[str]]:
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, own)
     return {name: [each[name] for each in found if name in each] for name in shared}
-
-
-def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
-    """Losses, norms and hashes of a finished case."""
-    weights = hashlib.sha256()
-    for name, weight in engine.whole_weights():
-        weights.update(name.encode() + weight.float().contiguous().numpy().tobytes())
-    return {
-        "losses": [record.loss for record in losses.records],
-        "norms": [record.grad_norm for record in losses.records],
-        "eval": [value for record in losses.records for value in record.evaluation.values()],
-        "tokens": losses.records[-1].tokens,
-        "weights": weights.hexdigest(),
-        "state": state_hash(engine),
-        "values": {name: weight.float().flatten().tolist() for name, weight in engine.whole_weights()},
-        "copies": copies(engine),
-    }
 
 
 def main(kind: type[Bench] = Bench) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import layout_worker
 import numpy as np
 import spelled_media
 import torch
@@ -64,23 +65,11 @@ def _with_pictures(row: dict[str, Any]) -> dict[str, Any]:
     return {"text": text, **({"images": [f"{word}.png" for word in parts[1::2]]} if len(parts) > 1 else {})}
 
 
-_summary = layout_worker.summary
-
-
-def summary(engine: Engine, losses: Losses) -> dict[str, Any]:
-    """Also how many items each rank has read."""
-    reads: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(reads, len(spelled_media.READS))
-    spelled_media.READS.clear()
-    names = [name for name, each in engine.named_parameters() if each.requires_grad]
-    return {**_summary(engine, losses), "reads": reads, "trained": names}
-
-
 class Reads(Bench):
     """Runs with an encoder, on rows of its own."""
 
     def __init__(self, host: PluginHost, process: Process, deepspeed: Any, rows: Path) -> None:
-        folder = Path(layout_worker.sys.argv[3]).parent
+        folder = Path(sys.argv[3]).parent
         if process.is_main:
             write_rows(folder)
         dist.barrier()
@@ -103,6 +92,13 @@ class Reads(Bench):
         with_features(session.parts, session.data, session.engine)
         return session
 
+    def summary(self, engine: Engine, losses: Losses) -> dict[str, Any]:
+        """Also how many items each rank has read, and what is trained."""
+        reads: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(reads, len(spelled_media.READS))
+        spelled_media.READS.clear()
+        return {**super().summary(engine, losses), "reads": reads, "trained": trained_names(engine)}
+
     def refuse(self, case: dict[str, Any]) -> list[Any]:
         """Return what each rank says of features that cannot be stored: a word cannot be read, or ranks have folders of their own."""
         read = spelled_media.LettersProcessor.read
@@ -112,13 +108,12 @@ class Reads(Bench):
                 raise DataError("this word cannot be read")
             return read(processor, item)
 
-        spelled_media.LettersProcessor.read = refusing  # type: ignore[method-assign]
         said = "nothing"
-        try:
-            self.session(case)
-        except DataError as error:
-            said = f"{type(error).__name__}: {error}"
-        spelled_media.LettersProcessor.read = read  # type: ignore[method-assign]
+        with patch.object(spelled_media.LettersProcessor, "read", refusing):
+            try:
+                self.session(case)
+            except DataError as error:
+                said = f"{type(error).__name__}: {error}"
         every: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(every, said)
         spelled_media.READS.clear()
@@ -133,12 +128,15 @@ class Reads(Bench):
         parts = media_parts(session.engine.module.model)
         return {
             "changed": [name for name, weight in after.items() if not torch.equal(weight, before[name])],
-            "trained": [name for name, each in session.engine.named_parameters() if each.requires_grad],
+            "trained": trained_names(session.engine),
             "said": [describe_media_part(part) for part in parts],
         }
 
 
-layout_worker.summary = summary
+def trained_names(engine: Engine) -> list[str]:
+    """Return the names of parameters that are trained."""
+    return [name for name, each in engine.named_parameters() if each.requires_grad]
+
 
 if __name__ == "__main__":
     main(Reads)

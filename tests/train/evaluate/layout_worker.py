@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.train.engine.layout_worker import Bench, Losses, main, summary
+from tests.train.engine.layout_worker import Bench, Losses, main
 
 from mt_core.evaluation import Continuation, Findings, Subject
 from mt_core.generation import GenerationConfig, SamplingRules
@@ -130,7 +130,7 @@ class EvaluatingBench(Bench):
 
     def state(self, session: Session, losses: Losses) -> Mapping[str, Any]:
         """Weights, moments, random generators and records without what an evaluation adds."""
-        found = summary(session.engine, losses)
+        found = self.summary(session.engine, losses)
         states = {name: value.tolist() for name, value in random_tensors(torch.device("cpu")).items()}
         held_out = [record.evaluation.get("eval_loss") for record in losses.records]
         names = ("losses", "norms", "tokens", "weights", "state")

@@ -13,7 +13,7 @@ from typing import Any
 from mt_core.weights.files import Loaders, read_json
 from mt_core.weights.folder import CONFIG, open_folder
 
-WHOLE: Mapping[str, str] = {"LlavaForConditionalGeneration": "llava"}
+WHOLE_TYPES: Mapping[str, str] = {"LlavaForConditionalGeneration": "llava"}
 """Class of transformers → its ``model_type``."""
 IMAGE_TOKEN = "image_token_index"  # noqa: S105 - a key
 """Key of the id that stands in the places of media."""
@@ -34,8 +34,8 @@ def whole_architecture(config: Mapping[str, Any]) -> str | None:
     """Return the class of a whole model whose text model can be read by its family; ``None`` for any other ``config.json``."""
     stated = config.get("architectures") or [config.get("model_type")]
     if not isinstance(stated, list):
-        return None  # whoever reads the config says what is wrong with it
-    found = next((name for name, kind in WHOLE.items() if name in stated or kind in stated), None)
+        return None  # a family that reads the config says what is wrong with it
+    found = next((name for name, kind in WHOLE_TYPES.items() if name in stated or kind in stated), None)
     text = config.get("text_config")
     return found if isinstance(text, dict) and text.get("model_type", "llama") in TEXT_TYPES else None
 
@@ -65,6 +65,12 @@ def open_text(path: Path) -> Loaders:
         for theirs, ours in _TEXT_NAMES.items()
         if name.startswith(theirs)
     }
+
+
+def image_token_id(config: Mapping[str, Any]) -> int | None:
+    """Return the id that stands in the places of media, under its key or the one of newer files; ``None`` where there is none."""
+    found = config.get(IMAGE_TOKEN, config.get("image_token_id"))
+    return None if found is None else int(found)
 
 
 def whole_name(name: str) -> str:

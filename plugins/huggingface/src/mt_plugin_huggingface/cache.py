@@ -32,7 +32,7 @@ class CacheOfModel(Cache):  # type: ignore[misc]
         self.kept, self._contiguous = kept, contiguous
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **named: Any) -> Any:
-        """(B, K, T, H) twice -> (B, K, S, H) twice, those of all tokens so far."""
+        """(B, K, T, H) twice -> (B, K, S, H) twice: keys and values of all tokens so far."""
         k_BSKH, v_BSKH = self.kept.append(layer_idx, key_states.transpose(1, 2), value_states.transpose(1, 2))
         k_BKSH, v_BKSH = k_BSKH.transpose(1, 2), v_BSKH.transpose(1, 2)
         return (k_BKSH.contiguous(), v_BKSH.contiguous()) if self._contiguous else (k_BKSH, v_BKSH)
@@ -112,7 +112,7 @@ def states_of(kept: KVCache, layer: int) -> States:
 
 
 def keep_states(kept: KVCache, layer: int, states: States) -> None:
-    """Keep them in the place of those of before."""
+    """Keep the states of a layer in the place of those of before."""
     kept.put(_number_of_states(layer), states)
 
 
@@ -124,10 +124,9 @@ def lend_states(block: Any, paths: Sequence[str], kept: KVCache | None, layer: i
         yield
         return
     states, modules = states_of(kept, layer), dict(block.named_modules())
-    places = [(path, modules.get(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in paths]
-    places = [
-        (path, module, name) for path, module, name in places if hasattr(module, name)
-    ]  # blocks are of several kinds
+    split = [(path, *path.rpartition(".")[::2]) for path in paths]
+    found = [(path, modules.get(owner), name) for path, owner, name in split]
+    places = [each for each in found if hasattr(each[1], each[2])]  # blocks are of several kinds
     if not places:
         yield
         return

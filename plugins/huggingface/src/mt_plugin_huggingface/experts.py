@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -84,7 +84,7 @@ def _become_experts(module: Any, projections: tuple[str, ...]) -> None:
 
 
 def projections_of(model: PreTrainedModel, *, has_gate: bool) -> tuple[str, ...]:
-    """Names of an expert's gate, where it has one, up and down projection in published files."""
+    """Return the names of an expert's gate, where it has one, up and down projection in published files."""
     named = {}
     for each in get_model_conversion_mapping(model, add_legacy=False):
         if isinstance(each, WeightConverter) and "experts" in each.target_patterns[0]:
@@ -154,10 +154,24 @@ class TheirListedExperts(ListedExperts):
         return super().forward(x_ND, Choice(experts_NK, weights_NK, weights_NK))
 
 
-def module_to_draw(experts: nn.Module, name: str, tensor: Tensor) -> nn.Module:
-    """The type's own module of experts with one value, that of this name in the listed form, to be drawn by transformers' rule."""
+def module_to_draw(model: nn.Module, name: str, tensor: Tensor) -> nn.Module | None:
+    """Return the type's own module of experts with one value alone, to be drawn by transformers' rule, where the name of a parameter is
+    that of an expert in the listed form; ``None`` for any other."""
+    path, module = name.split("."), model
+    for place, part in enumerate(path[:-2]):
+        found = module._modules.get(part)
+        if found is None:
+            return None
+        module = found
+        if isinstance(module, TheirExperts | TheirListedExperts):
+            return _with_value(module, path[place + 1 :], tensor)
+    return None
+
+
+def _with_value(experts: nn.Module, name: Sequence[str], tensor: Tensor) -> nn.Module:
+    """Return a copy of the type's own module; ``name`` is the number of an expert, its projection, and what is drawn of that."""
     layout: ExpertLayout = experts.layout  # type: ignore[assignment]
-    _, projection, kind = name.split(".")
+    _, projection, kind = name
     fused = "down_proj" if projection == layout.projections[-1] else layout.inner
     own = f"{fused}_bias" if kind == "bias" else fused
     value = tensor.mT if layout.transposed and kind == "weight" else tensor
@@ -219,7 +233,8 @@ class _WithoutNoise:
 
 
 def routers_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Modules by name of which transformers records logits of experts, and which give logits, weights and choice, in this order."""
+    """Return by name the modules that give logits of experts, weights and choice, in this order: those of which transformers records the
+    logits."""
     recorders = (getattr(model, "_can_record_outputs", None) or {}).get("router_logits")
     if not isinstance(recorders, OutputRecorder) or recorders.index != 0:
         return {}
@@ -227,7 +242,7 @@ def routers_of(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def linear_routers(model: nn.Module) -> tuple[str, ...]:
-    """Names of linear layers that are routers or belong to one."""
+    """Return the names of linear layers that are routers or belong to one."""
     beside = {id(part) for router in routers_of(model).values() for part in router.modules()}
     return tuple(
         name
@@ -236,20 +251,15 @@ def linear_routers(model: nn.Module) -> tuple[str, ...]:
     )
 
 
-def projections_in(blocks: nn.Module, routers: Iterable[nn.Module]) -> tuple[str, ...]:
-    """Last names of the linear layers of blocks, those of experts among them, and not those that are or belong to routers, nor gates
-    of a single number."""
-    beside = {id(part) for router in routers for part in router.modules()}
+def projections_in(model: nn.Module, blocks: str, routers: Collection[str]) -> tuple[str, ...]:
+    """Return the last names of the linear layers of blocks, those of experts among them, and not those of routers (``linear_routers``), nor
+    gates of a single number."""
+    beside = {id(model.get_submodule(name)) for name in routers}
     found: list[str] = []
-    for name, module in blocks.named_modules():
+    for name, module in model.get_submodule(blocks).named_modules():
         if isinstance(module, Experts):
             found += module.layout.projections
-        elif (
-            isinstance(module, nn.Linear | StoredLinear)
-            and module.out_features > 1
-            and id(module) not in beside
-            and "router" not in name.split(".")
-        ):
+        elif isinstance(module, nn.Linear | StoredLinear) and module.out_features > 1 and id(module) not in beside:
             found.append(name.rpartition(".")[2])
     return tuple(dict.fromkeys(found))
 

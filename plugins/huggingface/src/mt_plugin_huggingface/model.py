@@ -22,16 +22,7 @@ from .attention import Rule, use_context
 from .build import build_language_model, mask_rules, true_buffers
 from .cache import lend_states, states_of
 from .config import BY_LENGTH, HuggingFaceConfig, limits_of, rope_types
-from .experts import (
-    TheirExperts,
-    TheirListedExperts,
-    idle_weights,
-    linear_routers,
-    module_to_draw,
-    projections_in,
-    routers_of,
-    watch_routers,
-)
+from .experts import idle_weights, linear_routers, module_to_draw, projections_in, watch_routers
 from .frame import Call, Frame, mix_in
 from .fused import use_fused
 from .initial import InitialValues
@@ -73,8 +64,8 @@ class HuggingFaceModel(TrainModel):
         self.kept = tuple(
             dict.fromkeys(_NUMBER.sub("*", name) for name, each in self.named_parameters() if not each.requires_grad)
         )
-        self.default_targets = projections_in(self.get_submodule(kind.blocks), routers_of(model).values())
         self.routers = linear_routers(model)
+        self.default_targets = projections_in(model, kind.blocks, self.routers)
 
     def layers(self) -> Sequence[Layer]:
         """See ``TrainModel``; learned positions are a block of their own, since a layer before it would not know the positions.
@@ -90,19 +81,11 @@ class HuggingFaceModel(TrainModel):
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """Draw a parameter by transformers' rules, from ``generator`` alone."""
-        self.__dict__["_initial"].draw(name, tensor, generator, self._listed_to_draw(name, tensor))
+        self.__dict__["_initial"].draw(name, tensor, generator, module_to_draw(self, name, tensor))
 
     def flops_per_token(self, length: int) -> float:
         """See ``TrainModel``; of experts those that a token chooses count."""
         return super().flops_per_token(length) - 6.0 * idle_weights(self.__dict__["_outside"].model)
-
-    def _listed_to_draw(self, name: str, tensor: Tensor) -> nn.Module | None:
-        """The type's own module of experts with this value, where it is that of an expert in the listed form."""
-        for place, experts in self.named_modules():
-            prefix, own = f"{place}.", name.removeprefix(f"{place}.")
-            if isinstance(experts, TheirExperts | TheirListedExperts) and name.startswith(prefix) and "." in own:
-                return module_to_draw(experts, own, tensor)
-        return None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.__dict__["_outside"].forget_buffers()  # a cast has rounded them

@@ -23,16 +23,14 @@ class ModelType:
 
     ``names`` are keys of ``config.json`` by ours, of numbers that the type has; ``defaults`` what counts where a key is left out.
     ``positions`` is the module of learned positions, a layer of its own, as is ``before_head``, a module between the norm and the head;
-    ``plain_head`` says that logits are the head's matrix times the
-    hidden states and nothing else. ``own_attention`` says that attention is the type's own, with a mask of its own; ``tuple_size`` is
-    the length of the tuple that a block returns, 0 where that is hidden states alone. ``scales_ids`` says that the model does something
-    to embedded tokens only where it is given their ids, ``by_token`` that its blocks go on from a state with one token at a time;
-    ``read_weights`` are the last names of linear layers whose weights its code reads without calling them; ``module_states`` are the
-    attributes of a block, by path, in which its modules keep a state themselves.
-    ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``scales_in_place`` says that the model changes
-    the embedded tokens that it is given. ``counts_rows`` is the key of ``config.json`` for the tokens from which on a token's place in its
-    row counts, whatever its position. ``limits`` are what the family declares
-    (``mt_core.Component.limits``).
+    ``plain_head`` says that logits are the head's matrix times the hidden states and nothing else. ``own_attention`` says that attention
+    is the type's own, with a mask of its own; ``tuple_size`` is the length of the tuple that a block returns, 0 where that is hidden
+    states alone. ``scales_ids`` says that the model does something to embedded tokens only where it is given their ids,
+    ``by_token`` that its blocks go on from a state with one token at a time; ``read_weights`` are the last names of linear layers whose
+    weights its code reads without calling them; ``module_states`` are the attributes of a block, by path, in which its modules keep a
+    state themselves. ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``scales_in_place`` says that
+    the model changes the embedded tokens that it is given. ``counts_rows`` is the key of ``config.json`` for the tokens from which on a
+    token's place in its row counts, whatever its position. ``limits`` are what the family declares (``mt_core.Component.limits``).
     """
 
     name: str
@@ -56,11 +54,6 @@ class ModelType:
     scales_in_place: bool = False
     counts_rows: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def knows_documents(self) -> bool:
-        """Return whether a token is not reached by what stands before its document, padding included."""
-        return "packing" not in self.limits
 
     def value(self, content: Mapping[str, Any], name: str) -> Any:
         """Return the number that a ``config.json`` gives for one of ``names``, under the type's own key or the usual one."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import WeightsError
-from mt_core.weights import IMAGE_TOKEN, read_json, whole_architecture
+from mt_core.weights import image_token_id, read_json, whole_architecture
 
 from .image_config import FILTERS, PREPROCESSOR
 from .image_config import PROCESSOR as PROCESSOR_FILE
@@ -50,7 +50,7 @@ def read_features(said: Mapping[str, Any], file: Path, *, class_token: bool) -> 
 
 def _token(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """``token``, where the folder's tokenizer has one of that id."""
-    number, tokenizer = said.get(IMAGE_TOKEN, said.get("image_token_id")), folder / "tokenizer.json"
+    number, tokenizer = image_token_id(said), folder / "tokenizer.json"
     if number is None or not tokenizer.is_file():
         return {}
     added = read_json(tokenizer).get("added_tokens") or []

@@ -75,7 +75,7 @@ def write_folder(
     ids, ends = _tokenizer_files(source, stage, say, whole)
     _write_config(source, stage, ids, ends, word, whole)
     if whole is not None:
-        whole.write_files(source, stage)
+        whole.write_files(stage)
     (stage / "README.md").write_text(card(source, title, word), encoding="utf-8")
 
 
@@ -87,7 +87,7 @@ def _write_config(
     assert source.writer.exported is not None, "opened() chose a format that writes"
     content = {**source.writer.exported(options), **ids, "torch_dtype": word}
     if whole is not None:
-        content = {**whole.config(source, content, ids), "torch_dtype": word}
+        content = {**whole.config(content, ids), "torch_dtype": word}
     if source.parts.objective_component.head == "own":
         content = classifier_config(content)
     write_json(stage / CONFIG, content)
@@ -183,7 +183,7 @@ def _of_run(source: Source, stage: Path, say: Say, whole: WholeModel | None = No
         say(f"notice: the tokenizer {config.tokenizer.name} cannot write itself; add its files by hand")
     else:
         theirs = _save_tokenizer(tokenizer, save, stage, say)
-    write_template(stage, tokenizer, theirs, config.data, say, media=None if whole is None else whole.spelled(source))
+    write_template(stage, tokenizer, theirs, config.data, say, media=None if whole is None else whole.spelled())
     eos = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
     return _ids(tokenizer), [*eos, *_stops(tokenizer, config.data, say)]
 

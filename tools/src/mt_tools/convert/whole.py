@@ -1,16 +1,17 @@
-"""A whole model that sees as one Hugging Face folder: what its encoder and projector add to the text model's files."""
+"""A whole model that sees as one Hugging Face folder: encoder and projector beside the text model's files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mt_core.components import WeightsFormat
 from mt_core.errors import UsageError
 from mt_core.media import ProjectorComponent
-from mt_core.weights import CONFIG, IMAGE_TOKEN, TEXT_TYPES, Loaders, read_json, whole_name
+from mt_core.weights import CONFIG, IMAGE_TOKEN, TEXT_TYPES, Loaders, image_token_id, read_json, whole_name
 from mt_tools.convert.source import Source
 from mt_tools.convert.writing import write_json
 from mt_train.assemble.media import MEDIA
@@ -24,8 +25,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WholeModel:
-    """An encoder that can be written with its projector, and the formats that do so."""
+    """The encoder of a source, which can be written with its projector, and the formats that do so."""
 
+    source: Source
     encoder: RunEncoder
     encoder_format: WeightsFormat
     projector_format: WeightsFormat
@@ -47,17 +49,24 @@ class WholeModel:
         (encoder,) = encoders
         projector = encoder.projector.offer.component
         assert isinstance(projector, ProjectorComponent), "the host checks what mt_projectors returns"
-        found = {"encoder": _writer(encoder.component.formats), "projector": _writer(projector.formats)}
-        names = {"encoder": encoder.name, "projector": projector.name}
-        if lacking := [f"the {kind} {names[kind]}" for kind, form in found.items() if form is None]:
-            raise UsageError(f"{' and '.join(lacking)} cannot be written into a Hugging Face folder; {_KEPT}")
-        assert found["encoder"] is not None, "it has just been looked at"
-        assert found["projector"] is not None, "it has just been looked at"
+        encoder_format, projector_format = _writer(encoder.component.formats), _writer(projector.formats)
+        if encoder_format is None or projector_format is None:
+            formats = {
+                f"the encoder {encoder.name}": encoder_format,
+                f"the projector {projector.name}": projector_format,
+            }
+            lacking = " and ".join(each for each, form in formats.items() if form is None)
+            raise UsageError(f"{lacking} cannot be written into a Hugging Face folder; {_KEPT}")
         if source.parts.objective_component.head == "own":
             raise UsageError(
                 f"the run's objective has a head of its own, and no class of transformers has it with images; {_KEPT}"
             )
-        return cls(encoder, found["encoder"], found["projector"])
+        return cls(source, encoder, encoder_format, projector_format)
+
+    @cached_property
+    def image_token(self) -> tuple[int, str]:
+        """Id and text of the token that stands for an image. Raises ``UsageError`` where there is none."""
+        return find_image_token(self.source, self.encoder)
 
     def split(self, tensors: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
         """Return what is of the text model, and what is of encoder and projector, by their names without what stands in front."""
@@ -77,7 +86,7 @@ class WholeModel:
             found |= form.written(options[part], here)
         return found
 
-    def config(self, source: Source, text: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
+    def config(self, text: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``config.json``, in which ``text`` is that of the text model. Raises ``UsageError`` for one that no such model has."""
         if text.get("model_type") not in TEXT_TYPES:
             raise UsageError(
@@ -89,23 +98,23 @@ class WholeModel:
         return {
             **self.encoder_format.exported(self.encoder.options),
             **self.projector_format.exported(self.encoder.projector.options),
-            IMAGE_TOKEN: image_token(source, self.encoder)[0],
+            IMAGE_TOKEN: self.image_token[0],
             "text_config": dict(text),
             "tie_word_embeddings": bool(text.get("tie_word_embeddings")),
             **ids,
         }
 
-    def spelled(self, source: Source) -> tuple[str, str]:
+    def spelled(self) -> tuple[str, str]:
         """Return the type of a part of a conversation, and what a template writes for it."""
         (kind,) = self.encoder.component.reads
         options = self.encoder.options
-        return kind, f"{options.begin}{image_token(source, self.encoder)[1]}{options.end}"
+        return kind, f"{options.begin}{self.image_token[1]}{options.end}"
 
-    def write_files(self, source: Source, stage: Path) -> None:
+    def write_files(self, stage: Path) -> None:
         """Write what reads images in transformers; what is there already stays."""
         if (files := self.encoder.component.files) is None:
             return
-        for name, content in files(self.encoder.options, image_token(source, self.encoder)[1]).items():
+        for name, content in files(self.encoder.options, self.image_token[1]).items():
             if not (stage / name).exists():
                 write_json(stage / name, content)
 
@@ -113,7 +122,7 @@ class WholeModel:
 _KEPT = "keep the run, whose checkpoints and commands have all of it"
 
 
-def image_token(source: Source, encoder: RunEncoder) -> tuple[int, str]:
+def find_image_token(source: Source, encoder: RunEncoder) -> tuple[int, str]:
     """Return id and text of the token that stands for an image: the encoder's, that of the folder, or the tokenizer's ``<image>``.
 
     Raises ``UsageError`` where there is none.
@@ -121,8 +130,8 @@ def image_token(source: Source, encoder: RunEncoder) -> tuple[int, str]:
     if encoder.path is not None and encoder.path == source.parts.weights_path and encoder.options.token is None:
         folder = encoder.path.parent if encoder.path.is_file() else encoder.path
         said = read_json(folder / CONFIG)
-        if (number := said.get(IMAGE_TOKEN, said.get("image_token_id"))) is not None:
-            return int(number), SPELLED
+        if (number := image_token_id(said)) is not None:
+            return number, SPELLED
     tokenizer, text = source.parts.tokenizer, encoder.options.token or SPELLED
     ids = tokenizer.encode(text)
     if len(ids) != 1:

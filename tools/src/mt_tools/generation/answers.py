@@ -16,7 +16,7 @@ from mt_tools.generation.progress import Progress
 from mt_tools.generation.prompts import template_of
 from mt_tools.generation.rows import PromptRow
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Prompt as PromptIds
+from mt_train.generation.request import PromptIds
 
 
 def answer(

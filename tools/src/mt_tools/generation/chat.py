@@ -11,8 +11,7 @@ from mt_tools.generation.generate import Generator
 from mt_tools.generation.media import MediaFiles
 from mt_tools.generation.prompts import chat_ids, template_of
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Prompt as PromptIds
-from mt_train.generation.request import split_prompt
+from mt_train.generation.request import PromptIds, split_prompt
 from mt_train.generation.text import Show
 
 COMMANDS = {"/reset": "forget all turns", "/undo": "take the last turn back", "/exit": "end"}

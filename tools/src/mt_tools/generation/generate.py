@@ -11,7 +11,7 @@ from mt_tools.generation.media import MediaText
 from mt_tools.generation.prompts import Prompt, prepare, template_of
 from mt_train.generation.continuation import Continuer
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Prompt as PromptIds
+from mt_train.generation.request import PromptIds
 from mt_train.generation.text import Show
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import expanduser
@@ -41,11 +40,12 @@ def parse_media(images: Sequence[str], others: Sequence[str]) -> list[tuple[str,
 
 
 class MediaFiles:
-    """Files that were named for a model, by kind, of which texts take one after another."""
+    """Files that were named for a model. Texts take those of a kind one after another."""
 
     def __init__(self, files: Sequence[tuple[str, str]], kinds: frozenset[str]) -> None:
         """``kinds`` are those that the model reads. Raises ``UsageError`` for a file of another."""
-        self._files, self._kinds = list(files), kinds
+        self._kinds = kinds
+        self._left = {kind: [content for each, content in files if each == kind] for kind in sorted(kinds)}
         if unknown := sorted({kind for kind, _ in files} - kinds):
             raise UsageError(
                 f"the model has no encoder that reads {', '.join(unknown)} (it reads {', '.join(sorted(kinds)) or 'text alone'}); leave the"
@@ -58,9 +58,9 @@ class MediaFiles:
         Raises ``UsageError`` where the text has places for more files than there are, or for fewer of a ``whole``.
         """
         fields: dict[str, Any] = {}
-        for kind in sorted(self._kinds):
-            places = len(re.findall(f"<{re.escape(kind)}>", text))
-            left = [content for each, content in self._files if each == kind]
+        places_of = {kind: text.count(f"<{kind}>") for kind in self._left}
+        for kind, places in places_of.items():
+            left = self._left[kind]
             if places > len(left) or (whole and places != len(left)):
                 option = f"--{kind}" if kind == "image" else f"--media {kind}="
                 raise UsageError(
@@ -73,9 +73,8 @@ class MediaFiles:
         folders = [Path(each).parent for kind in FILES for each in fields.get(f"{kind}s", ())]
         rules = MediaRules(kinds=self._kinds, roots=tuple(dict.fromkeys(folders)))
         row, _ = mark_parts({"id": "the prompt", "prompt": text, **fields}, rules)
-        for name, contents in fields.items():
-            for _ in contents:
-                self._files.remove(next(each for each in self._files if each[0] == name[:-1]))
+        for kind, places in places_of.items():
+            del self._left[kind][:places]
         return MediaText(row["prompt"], row["media"])
 
 

@@ -15,7 +15,7 @@ from mt_train.data.media.writer import MediaTemplate
 from mt_train.data.templates import build_template
 from mt_train.generation.continuation import check_room
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Prompt as PromptIds
+from mt_train.generation.request import PromptIds
 
 Message = Mapping[str, Any]
 """``role`` and ``content`` of one turn, and its ``media``."""

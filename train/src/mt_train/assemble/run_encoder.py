@@ -45,7 +45,7 @@ class RunEncoder:
 
         Raises ``WeightsError`` for a folder that it does not read.
         """
-        path, form = find_weights(name, component, options, model)
+        path, form = find_weights(name, component, options, model) or (None, None)
         if path is not None:
             options = options.model_copy(update={"weights": str(path)})
         kind, found = projector.offer.component, None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from mt_core.nn import Batch, KVCache, TrainModel
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import all_reduce
+from mt_train.generation.forward import ReadMedia
 
 
 class LockStep:
@@ -19,7 +18,7 @@ class LockStep:
     rank needs it any more.
     """
 
-    def __init__(self, engine: Engine, read_media: Callable[[Batch], Batch] | None = None) -> None:
+    def __init__(self, engine: Engine, read_media: ReadMedia | None = None) -> None:
         """``read_media`` gives a batch the inputs of encoders: all ranks call these wherever one of them has media."""
         self._engine, self._device, self._read_media = engine, engine.process.device, read_media
 
@@ -41,7 +40,7 @@ class LockStep:
         return self._run(batch, cache, has_media=has_media)
 
     def _ask(self, needed: bool, has_media: bool) -> tuple[bool, bool]:
-        """Whether any rank needs a forward, and whether one has media in it."""
+        """Return whether any rank needs a forward, and whether one has media in it."""
         counts = all_reduce(torch.tensor([int(needed), int(has_media)], device=self._device)).tolist()
         return bool(counts[0]), bool(counts[1])
 

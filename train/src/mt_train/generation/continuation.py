@@ -13,13 +13,13 @@ from mt_train.generation.choices import Choices
 from mt_train.generation.decoder import Decoder, refuse_media
 from mt_train.generation.forward import Forward, last_logits
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Prompt, Request, TokenOutput, split_prompt
+from mt_train.generation.request import PromptIds, Request, TokenOutput, split_prompt
 from mt_train.generation.text import Show, TextStream
 
 
 def continue_prompts(
     loaded: LoadedModel,
-    prompts: Sequence[Prompt],
+    prompts: Sequence[PromptIds],
     config: GenerationConfig,
     *,
     batch_size: int,
@@ -40,7 +40,7 @@ def continue_prompts(
     return [found[place] for place in wanted]
 
 
-def check_room(loaded: LoadedModel, prompt: Prompt) -> int:
+def check_room(loaded: LoadedModel, prompt: PromptIds) -> int:
     """Return how many tokens the context has after a prompt. Raises ``UsageError`` where there is no prompt, or none."""
     ids, media = split_prompt(prompt)
     if not ids:
@@ -72,7 +72,7 @@ class Continuer:
             self._end_ids = (*self._end_ids, *template.stop_ids)
             self._stop = (*config.stop, *([template.stop_text] if template.stop_text else []))
 
-    def room(self, prompt: Prompt) -> int:
+    def room(self, prompt: PromptIds) -> int:
         """Tokens that the context has after a prompt. Raises ``UsageError`` where there is none, or a choice would not fit."""
         room = check_room(self._loaded, prompt)
         if self._choices is not None and room < self._choices.longest:
@@ -83,7 +83,7 @@ class Continuer:
         return room
 
     def run(
-        self, prompts: Mapping[int, Prompt], *, batch_size: int, indices: Sequence[int] | None = None
+        self, prompts: Mapping[int, PromptIds], *, batch_size: int, indices: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Generation]]:
         """Yield each prompt's key and text, as soon as it has ended. ``indices``, or else the keys, decide what is drawn."""
         for prompt in prompts.values():
@@ -104,7 +104,7 @@ class Continuer:
                 if produced.is_last:
                     yield keys[produced.number], parts.pop(produced.number).generation()
 
-    def stream(self, prompt: Prompt, index: int, show: Show) -> Generation:
+    def stream(self, prompt: PromptIds, index: int, show: Show) -> Generation:
         """Continue one prompt; ``show`` gets the text piece by piece as soon as it is certain."""
         self.room(prompt)
         if self._config.rules.num_beams > 1:
@@ -120,7 +120,7 @@ class Continuer:
                     show(produced.text)
         return parts.generation()
 
-    def _request(self, prompt: Prompt, index: int, *, streams: bool = False) -> Request:
+    def _request(self, prompt: PromptIds, index: int, *, streams: bool = False) -> Request:
         ids, media = split_prompt(prompt)
         return Request(
             ids=ids,
@@ -136,7 +136,7 @@ class Continuer:
             streams=streams,
         )
 
-    def _search(self, prompt: Prompt) -> Generation:
+    def _search(self, prompt: PromptIds) -> Generation:
         room, wished = self.room(prompt), self._config.max_new_tokens
         ids, media = split_prompt(prompt)
         refuse_media(self._loaded, media)

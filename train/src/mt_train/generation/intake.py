@@ -19,7 +19,7 @@ from mt_train.generation.request import Row
 LEAST_SHARED = 16
 """Tokens with which several prompts begin that are worth a forward of their own."""
 
-Prompt = tuple[int, ...]
+PromptKey = tuple[int, ...]
 
 
 class Intake:
@@ -91,7 +91,7 @@ class Intake:
         else:  # a state that cannot be moved in its row
             self._begin(0)
 
-    def _sheet(self, prompts: Sequence[Prompt], padding: Sequence[int], start: int) -> tuple[Tensor, Tensor, int]:
+    def _sheet(self, prompts: Sequence[PromptKey], padding: Sequence[int], start: int) -> tuple[Tensor, Tensor, int]:
         """(B, T) ids and positions from the column ``start`` on, and that column. In the places of media the id is 0."""
         ids_BT = torch.tensor([[0] * pad + list(prompt) for pad, prompt in zip(padding, prompts, strict=True)])
         positions_BT = (torch.arange(ids_BT.shape[1]) - torch.tensor(padding)[:, None]).clamp(min=0)
@@ -112,7 +112,7 @@ class Intake:
 
 def plan_intakes(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
     """Divide rows into those that are taken in together: with a shared beginning, or about as long, and not above ``tokens`` tokens."""
-    beginnings: dict[Prompt, list[Row]] = {}
+    beginnings: dict[PromptKey, list[Row]] = {}
     for row in rows:
         beginnings.setdefault(row.prompt[:LEAST_SHARED], []).append(row)
     planned, others = [], []
@@ -142,7 +142,7 @@ def count_tokens(rows: Sequence[Row]) -> int:
     return shared + len(prompts) * (max(map(len, prompts)) - shared)
 
 
-def count_shared(prompts: Sequence[Prompt]) -> int:
+def count_shared(prompts: Sequence[PromptKey]) -> int:
     """Return how many tokens all prompts begin with, or 0 where it is not worth while: padding must fit into them."""
     first, last = min(prompts), max(prompts)
     end = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
@@ -150,6 +150,6 @@ def count_shared(prompts: Sequence[Prompt]) -> int:
     return end if len(prompts) > 1 and end >= max(LEAST_SHARED, padding) else 0
 
 
-def distinct_prompts(rows: Sequence[Row]) -> list[Prompt]:
+def distinct_prompts(rows: Sequence[Row]) -> list[PromptKey]:
     """Return each prompt once."""
     return list(dict.fromkeys(row.prompt for row in rows))

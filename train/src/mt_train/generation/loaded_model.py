@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from mt_core.nn import Batch, TrainModel
+from mt_core.nn import TrainModel
 from mt_core.protocols import Template, Tokenizer
+from mt_train.generation.forward import ReadMedia
 
 
 @dataclass(frozen=True)
@@ -24,5 +24,5 @@ class LoadedModel:
     """A text ends after any of these ids, which are in no ``Generation``."""
     template: Template | None = None
     """Template of the run, which writes conversations down; ``None`` is the tokenizer's own."""
-    read_media: Callable[[Batch], Batch] | None = None
+    read_media: ReadMedia | None = None
     """Gives a batch on the host the inputs of the model's encoders; ``None`` where it has none."""

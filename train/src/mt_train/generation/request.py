@@ -15,7 +15,7 @@ from mt_core.rows import Encoded, MediaItem, MediaSpan
 from mt_train.generation.choices import Choices
 from mt_train.generation.text import TextStream
 
-Prompt = Sequence[int] | Encoded
+PromptIds = Sequence[int] | Encoded
 """Ids of a prompt, with its media where it has some."""
 
 
@@ -118,7 +118,7 @@ class Row:
         return "context" if self.room < self.request.most else "length"
 
 
-def split_prompt(prompt: Prompt) -> tuple[Sequence[int], Sequence[MediaSpan]]:
+def split_prompt(prompt: PromptIds) -> tuple[Sequence[int], Sequence[MediaSpan]]:
     """Return the ids of a prompt, and its media."""
     return (prompt.ids, prompt.media) if isinstance(prompt, Encoded) else (prompt, ())
 

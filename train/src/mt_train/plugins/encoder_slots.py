@@ -12,10 +12,7 @@ from mt_core.errors import ComponentError, MtError, WeightsError
 from mt_core.media import EncoderComponent, EncoderConfig, ProjectorComponent
 from mt_train.config.run import SlotRef
 from mt_train.plugins.draft import Draft
-from mt_train.plugins.whole_models import refuse_unread
-
-MODEL = "model"
-"""``weights`` of an encoder that are in the folder of ``model.weights``."""
+from mt_train.plugins.whole_models import MODEL, refuse_unread
 
 
 def fill_encoders(draft: Draft) -> None:
@@ -29,14 +26,14 @@ def _with_shape(draft: Draft, chosen: SlotRef) -> SlotRef:
     assert isinstance(component, EncoderComponent), "the host checks what mt_encoders returns"
     assert isinstance(options, EncoderConfig), "and that its config is one"
     key = f"encoders.{component.name}"
-    if options.weights is None or any(each.key == f"{key}.weights" for each in draft.faults):
+    if any(each.key == f"{key}.weights" for each in draft.faults):
         return chosen
     try:
-        path, form = find_weights(component.name, component, options, draft.weights_path)
-        assert path is not None, "there are weights"
-        assert form is not None, "and a format that reads them"
-        stated = options.model_dump(exclude_unset=True)
-        values = {**form.values(path), **stated}
+        weights = find_weights(component.name, component, options, draft.weights_path)
+        if weights is None:
+            return chosen
+        path, form = weights
+        values = {**form.values(path), **options.model_dump(exclude_unset=True)}
         if path == draft.weights_path:
             refuse_unread(path, f"{key}.weights")
             values["projector"] = _projector_of_folder(draft, component.name, options.projector, path)
@@ -48,7 +45,7 @@ def _with_shape(draft: Draft, chosen: SlotRef) -> SlotRef:
 
 
 def _projector_of_folder(draft: Draft, name: str, given: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """The projector in the shape that a whole model has. Raises ``WeightsError`` where the user has said another."""
+    """Return the projector in the shape that a whole model has. Raises ``WeightsError`` where the user has said another."""
     choice = PartChoice.of(given, kind="projector")
     try:
         component = draft.host.get("projector", choice.name).component
@@ -75,18 +72,17 @@ def find_projector_format(component: ProjectorComponent, path: Path) -> WeightsF
 
 def find_weights(
     name: str, component: EncoderComponent, options: EncoderConfig, model: Path | None
-) -> tuple[Path | None, WeightsFormat | None]:
-    """Return the folder of an encoder's weights and how it is read; nothing where they are drawn. ``model`` is that of the model.
+) -> tuple[Path, WeightsFormat] | None:
+    """Return the folder of an encoder's weights and how it is read; ``None`` where they are drawn. ``model`` is that of the model.
 
     Raises ``WeightsError`` for a folder that it does not read.
     """
     if options.weights is None:
-        return None, None
+        return None
     key = f"encoders.{name}.weights"
-    if options.weights == MODEL and model is None:
-        raise WeightsError(f"{key} is 'model', and the run has no model.weights; name a folder, or leave it out")
     path = model if options.weights == MODEL else Path(expanduser(options.weights))
-    assert path is not None, "it has just been looked at"
+    if path is None:
+        raise WeightsError(f"{key} is {MODEL!r}, and the run has no model.weights; name a folder, or leave it out")
     form = next((each for each in component.formats if path.exists() and each.matches(path)), None)
     if form is None:
         known = ", ".join(each.name for each in component.formats) or "none"

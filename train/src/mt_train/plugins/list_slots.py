@@ -5,7 +5,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mt_core.config.base import NOTHING
@@ -24,7 +24,7 @@ def fill_lists(draft: Draft) -> None:
 def _fill_list(draft: Draft, key: str, kind: str) -> None:
     """``[name, …]``, ``[{name: …, option: …}]`` or ``{name: {option: …}}``."""
     chosen = []
-    for entry in _entries(draft, key):
+    for entry in entries_of(draft.raw.get(key), key, draft.fault):
         try:
             name = str(entry.pop("name"))
             offer = draft.host.get(kind, name)
@@ -42,9 +42,8 @@ def _fill_list(draft: Draft, key: str, kind: str) -> None:
     draft.values[key] = tuple(chosen)
 
 
-def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
-    """Name and options of each component that a list has; whatever has no such shape is a fault."""
-    given = draft.raw.get(key)
+def entries_of(given: Any, key: str, fault: Callable[..., None]) -> Iterator[dict[str, Any]]:
+    """Yield name and options of each component that a list has; ``fault`` is called for all that has no such shape."""
     if given in NOTHING:
         return
     if isinstance(given, dict):
@@ -52,7 +51,7 @@ def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
             if isinstance(options, dict):
                 yield {**options, "name": name}
             else:
-                draft.fault(
+                fault(
                     f"{key}.{name}",
                     f"must be a mapping of its options, got {show_value(options)}.",
                     _SEVERAL.format(key),
@@ -64,7 +63,7 @@ def _entries(draft: Draft, key: str) -> Iterator[dict[str, Any]]:
         elif isinstance(item, dict) and isinstance(item.get("name"), str):
             yield dict(item)
         else:
-            draft.fault(key, f"must be names, or mappings with a name, got {show_value(item)}.", _SEVERAL.format(key))
+            fault(key, f"must be names, or mappings with a name, got {show_value(item)}.", _SEVERAL.format(key))
 
 
 _SEVERAL = "Write {0}: [NAME, NAME], or {0}: {{NAME: {{OPTION: VALUE}}}}."

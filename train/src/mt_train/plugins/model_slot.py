@@ -12,8 +12,9 @@ from mt_core.kinds import CORE_KINDS
 from mt_train.config.run import ModelOptions, ModelRef
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.hub import locate
+from mt_train.plugins.list_slots import entries_of
 from mt_train.plugins.weights_family import family_of, hint_of_family
-from mt_train.plugins.whole_models import refuse_unread
+from mt_train.plugins.whole_models import MODEL, refuse_unread
 
 
 def locate_weights(draft: Draft) -> None:
@@ -34,15 +35,9 @@ def locate_weights(draft: Draft) -> None:
 
 
 def _encoders_of_model(draft: Draft) -> list[str]:
-    """The encoders whose weights are those of the model."""
-    named = draft.raw.get("encoders")
-    listed = (
-        [{"name": name, **each} for name, each in named.items() if isinstance(each, Mapping)]
-        if isinstance(named, Mapping)
-        else named
-    )
-    found = [each for each in listed or () if isinstance(each, Mapping)] if isinstance(listed, list | tuple) else []
-    return [str(each.get("name")) for each in found if each.get("weights") == "model"]
+    """Return the encoders whose weights are those of the model; what is no list of encoders is a fault when the list is filled."""
+    entries = entries_of(draft.raw.get("encoders"), "encoders", lambda *_: None)
+    return [each["name"] for each in entries if each.get("weights") == MODEL]
 
 
 def name_family(draft: Draft) -> None:

@@ -1,15 +1,18 @@
-"""Whole models that see, by what their ``config.json`` says: which are read as one, and the encoder of one. Imports no torch."""
+"""Whole models that see, in a run: the encoder of one that ``mt_core.weights`` reads, and why another is refused. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mt_core.errors import MtError, UsageError, WeightsError
 from mt_core.media import EncoderComponent
 from mt_core.plugins.host import PluginHost
-from mt_core.weights import CONFIG, is_whole, read_json, whole_architecture
+from mt_core.weights import CONFIG, TEXT_TYPES, WHOLE_TYPES, is_whole, read_json, whole_architecture
+
+MODEL = "model"
+"""``weights`` of an encoder that are in the folder of ``model.weights``."""
 
 _ROTARY = "its places of images have three positions each (M-RoPE)"
 _TILES = "it cuts images into tiles"
@@ -31,28 +34,25 @@ _REASONS: Mapping[str, str] = {
 """How the names of classes begin → why the model is not read with its encoder."""
 
 
-def why_unread(config: Path) -> str:
-    """Return why the whole model of a ``config.json`` is not read with its encoder; empty for one that is, or that does not see."""
-    said = read_json(config)
-    if "vision_config" not in said or "text_config" not in said or whole_architecture(said) is not None:
-        return ""
-    stated = [str(name) for name in said.get("architectures") or ()]
-    found = next((why for begin, why in _REASONS.items() if any(name.startswith(begin) for name in stated)), None)
-    return (
-        found
-        or "whole models are read of LlavaForConditionalGeneration with the text models llama, qwen2, qwen3, mistral"
-    )
-
-
 def refuse_unread(path: Path, key: str) -> None:
     """Raise ``WeightsError`` for a whole model that is not read with its encoder, where an option names it so."""
     config = (path.parent if path.is_file() else path) / CONFIG
-    if config.is_file() and (why := why_unread(config)):
-        name = ", ".join(map(str, read_json(config).get("architectures") or ["another model"]))
-        raise WeightsError(
-            f"{key} names {path}, which is {name}, and is not read with its encoder: {why}. Train its text model with an encoder of other"
-            " weights, or take a LLaVA"
-        )
+    said = read_json(config) if config.is_file() else {}
+    if "vision_config" not in said or "text_config" not in said or whole_architecture(said) is not None:
+        return
+    stated = [str(name) for name in said.get("architectures") or ()]
+    raise WeightsError(
+        f"{key} names {path}, which is {', '.join(stated) or 'another model'}, and is not read with its encoder: {_why_unread(stated)}."
+        " Train its text model with an encoder of other weights, or take a LLaVA"
+    )
+
+
+def _why_unread(architectures: Sequence[str]) -> str:
+    """Return the reason of a whole model, or else which are read."""
+    reasons = (why for begin, why in _REASONS.items() if any(name.startswith(begin) for name in architectures))
+    return next(
+        reasons, f"whole models are read of {', '.join(WHOLE_TYPES)} with the text models {', '.join(TEXT_TYPES)}"
+    )
 
 
 def encoders_of(path: Path, host: PluginHost) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def encoders_of(path: Path, host: PluginHost) -> dict[str, Any]:
             except MtError as error:
                 faults[component.name] = str(error)
             else:
-                return {component.name: {"weights": "model"}}
+                return {component.name: {"weights": MODEL}}
     told = "; ".join(f"{name}: {fault}" for name, fault in faults.items()) or "none is installed"
     raise UsageError(
         f"{path} is a whole model that sees, and no encoder here reads its own ({told}). Install one: pip install mt-plugin-multimodal"
