@@ -22,7 +22,9 @@ from mt_core.rows import MediaItem
 from mt_plugin_multimodal.encoders.vit.model import ViT
 from mt_train import train
 from mt_train.data.locks import claim
-from mt_train.data.media.store import DATA, INDEX, FeatureStore, PartWriter, UnusableStoreError
+from mt_train.data.media.store import FeatureStore
+from mt_train.data.media.store_parts import DATA, INDEX
+from mt_train.data.media.store_writer import PartWriter, UnusableStoreError
 
 IMAGES = 4
 SHAPE = {"vocab_size": 300, "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "ffn_dim": 48}
@@ -120,7 +122,7 @@ def test_losses_are_those_of_a_run_without_the_store_and_the_encoder_is_called_o
     assert run(tmp_path / "kept") == plain
     assert calls == [1] * IMAGES
     (folder,) = keys_in(tmp_path / "kept")
-    assert f"notice: features of 4 items (image) of 4.1 kB: 16.4 kB in {folder}" in capsys.readouterr().err
+    assert f"notice: features of 4 items (image) of 4,096 bytes: 16,384 bytes in {folder}" in capsys.readouterr().err
     assert sum(path.stat().st_size for path in folder.glob(f"*{DATA}")) == 4 * 16 * 64 * 4
     assert keys_in(tmp_path / "tokens") == tokens  # rows are not encoded anew
     calls.clear()
@@ -161,7 +163,7 @@ def test_another_content_of_a_file_is_computed_and_the_rest_is_used(
 def test_code_of_the_encoder_is_in_the_key(
     run: Run, calls: list[int], kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt_train.assemble.features.code_hash", lambda *names: f"another {names}")
+    monkeypatch.setattr("mt_train.assemble.feature_key.code_hash", lambda *names: f"another {names}")
     run(kept)
     assert calls == [1] * IMAGES
 
@@ -201,8 +203,8 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr("mt_train.assemble.features.shutil.disk_usage", lambda path: usage(0, 0, 16_000))
-    with pytest.raises(UnusableStoreError, match=r"16\.4 kB in .*, which has room for 16 kB"):
+    monkeypatch.setattr("mt_train.checkpoint.files.shutil.disk_usage", lambda path: usage(0, 0, 16_000))
+    with pytest.raises(UnusableStoreError, match=r"16,384 bytes in .*, which has room for 16,000 bytes"):
         run(tmp_path / "kept")
     assert not list((tmp_path / "kept").rglob(f"*{DATA}"))
 
@@ -228,7 +230,7 @@ def test_two_runs_on_one_folder_wait_for_one_another(
         shutil.copytree(away, folder, dirs_exist_ok=True)
         os.close(handle)
 
-    monkeypatch.setattr("mt_train.assemble.features.notice", finish)
+    monkeypatch.setattr("mt_train.assemble.feature_filling.notice", finish)
     assert run(kept) == plain
     assert calls == []
     (waits,) = said
@@ -253,7 +255,7 @@ def features(number: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def write(store: FeatureStore, *numbers: int, dtype: torch.dtype = torch.float32) -> None:
-    writer = PartWriter(store)
+    writer = PartWriter(store.folder, store.width)
     for number in numbers:
         writer.add(store.key_of(item(number)), features(number, dtype))
     writer.close()
@@ -280,7 +282,7 @@ def test_every_precision_comes_back_bit_for_bit(store: FeatureStore) -> None:
 
 def test_a_killed_writer_loses_only_what_was_not_whole(store: FeatureStore) -> None:
     write(store, 1, 2)
-    killed = PartWriter(store)
+    killed = PartWriter(store.folder, store.width)
     killed.add(store.key_of(item(3)), features(3))
     store.open()
     assert [store.key_of(item(number)) in store for number in (1, 2, 3)] == [True, True, False]
@@ -330,9 +332,9 @@ def test_a_file_is_read_again_only_where_it_may_have_changed(
     path = tmp_path / "image"
     path.write_bytes(b"one")
     os.utime(path, (1e9, 1e9))
-    hashed: list[str] = []
-    real = FeatureStore.key_of.__globals__["_hash"]
-    monkeypatch.setattr("mt_train.data.media.store._hash", lambda path: hashed.append(path) or real(path))
+    hashed: list[Path] = []
+    real = FeatureStore.key_of.__globals__["sha256"]
+    monkeypatch.setattr("mt_train.data.media.store.sha256", lambda path: hashed.append(path) or real(path))
     media = MediaItem("clip", str(path), digest=b"12345678")
     first = store.key_of(media)
     store.remember()

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from mt_core.components import Component, PartChoice, WeightsFormat
 from mt_core.config.base import ANY, Layout, MtConfig
 from mt_core.errors import ComponentError
-from mt_core.rows import MEDIA_MARK, Encoded, Grid, MediaItem, MediaPart, MediaSpan
+from mt_core.rows import MEDIA_MARK, Encoded, Grid, MediaItem, MediaPart, MediaSpan, join_media
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +36,7 @@ __all__ = [
     "MediaSpan",
     "Processor",
     "ProjectorComponent",
+    "join_media",
 ]
 
 Arrays = Mapping[str, "NDArray[np.generic]"]

@@ -5,8 +5,8 @@ Numpy is imported for type checkers only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -59,6 +59,16 @@ class MediaSpan:
     item: MediaItem
     features: int
     grid: Grid | None = None
+
+    def shift(self, tokens: int) -> MediaSpan:
+        """Return the same span so many tokens further on, or back where they are below 0."""
+        return replace(self, start=self.start + tokens)
+
+
+def join_media(media: Iterable[Sequence[MediaSpan]], lengths: Iterable[int]) -> tuple[MediaSpan, ...]:
+    """Return the media of texts that stand one behind another; ``lengths`` are the tokens of each text."""
+    starts = accumulate(lengths, initial=0)
+    return tuple(span.shift(start) for spans, start in zip(media, starts, strict=False) for span in spans)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ Shapes: B rows, T tokens of a row, N tokens of all documents, S documents, I ite
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from mt_core.nn.batch import NOT_TRAINED, Batch
 from mt_core.nn.media import MediaBatch
-from mt_core.rows import FlatRows, MediaSpan, Sample
+from mt_core.rows import FlatRows, MediaSpan, Sample, join_media
 
 
 def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
@@ -76,17 +75,7 @@ def flatten(rows: Sequence[Sequence[Sample]]) -> FlatRows:
         sizes if any(sample.documents for sample in samples) else None,
         _values([sample.document_values for sample in samples]),
         _values([sample.token_values for sample in samples]),
-        _shift_spans(samples),
-    )
-
-
-def _shift_spans(samples: Sequence[Sample]) -> tuple[MediaSpan, ...]:
-    """Media of all samples, with their places among all tokens."""
-    starts = accumulate((len(sample.ids) for sample in samples), initial=0)
-    return tuple(
-        replace(span, start=start + span.start)
-        for sample, start in zip(samples, starts, strict=False)
-        for span in sample.media
+        join_media((sample.media for sample in samples), map(len, ids)),
     )
 
 

@@ -6,22 +6,27 @@ On one machine nothing can differ that the launcher does not give. Nodes have di
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mt_core.errors import CheckpointError, OutputError, UsageError
+from mt_core.errors import CheckpointError, MtError, OutputError, UsageError
 from mt_core.files.writing import open_new
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.store import verify
 from mt_train.config.keys import dotted_keys
-from mt_train.engine.processes import Process, ranks_where, share_text
+from mt_train.data.locks import ASK_SECONDS
+from mt_train.engine.processes import Process, gather_texts, ranks_where, share_text
 from mt_train.plugins.lock import lock_content
 
 if TYPE_CHECKING:
     from mt_train.assemble.data import RunData
+
+Result = TypeVar("Result")
 
 PATIENCE_SECONDS = 60.0
 """Longest that a file which another node wrote may take to show: NFS remembers for up to 60 s (acdirmax) what was not there."""
@@ -69,14 +74,46 @@ def _shows(probe: Path, token: str, patience: float) -> bool:
 
 def verify_together(checkpoint: Path, process: Process) -> dict[str, Any]:
     """The manifest of a checkpoint, whose files the ranks check in shares. Raises ``CheckpointError`` on every rank."""
-    manifest, problem = {}, ""
+    return act_together(lambda: verify(checkpoint, share=(process.rank, process.world)), CheckpointError)
+
+
+def act_together(act: Callable[[], Result], *kinds: type[MtError]) -> Result:
+    """Do something on every rank. Raises on all of them what the first one says that could not.
+
+    Ranks that could raise the first of ``kinds`` that its error is one of, the most special of them in front.
+    """
+    failure: MtError | None = None
     try:
-        manifest = verify(checkpoint, share=(process.rank, process.world))
-    except CheckpointError as error:
-        problem = str(error)
-    if failed := ranks_where(bool(problem)):
-        raise CheckpointError(share_text(problem, source=failed[0]))
-    return manifest
+        result = act()
+    except MtError as error:
+        failure = error
+    failed = ranks_where(failure is not None)
+    if not failed:
+        return result
+    number = next((number for number, kind in enumerate(kinds) if isinstance(failure, kind)), len(kinds))
+    number, text = json.loads(share_text(json.dumps([number, str(failure)]), source=failed[0]))
+    if failure is not None and str(failure) == text:
+        raise failure
+    raise (*kinds, MtError)[number](text) from failure
+
+
+@contextmanager
+def hold_lock_together(ask: Callable[[], int | None], say: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of which ``ask`` gives one rank a handle, as soon as it is free; ``say`` is called once where it is not.
+
+    All ranks ask and wait together, so that none waits too long in a collective.
+    """
+    is_told = False
+    while not any(gather_texts("" if (handle := ask()) is None else "held")):
+        if not is_told:
+            say()
+        is_told = True
+        time.sleep(ASK_SECONDS)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def refuse_other_start(parts: Parts, checkpoint: Path | None, process: Process) -> None:

@@ -32,6 +32,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig, SlotRef
 from mt_train.data.encoding import Rules
+from mt_train.data.file_stamps import is_settled, stamp_of
 from mt_train.plugins.composition import Part
 from mt_train.plugins.lock import code_hash, installed_version
 
@@ -53,9 +54,6 @@ LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers"
 
 CODE = ("mt_core", "mt_train")
 """Packages whose code reads, shapes and encodes rows, whoever offers the components."""
-
-_SETTLED_SECONDS = 2.0
-"""A file that changed later than so long ago may change again within the resolution of its time, so its hash is not remembered."""
 
 MEMORY = "hashes"
 """Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
@@ -226,14 +224,14 @@ def file_hash(path: Path, memory: Path) -> str:
 
     As git does, this trusts the file system to tell that a file changed.
     """
-    about = _about(path)
-    known = memory / hashlib.sha256(repr(about).encode()).hexdigest()[:40]
+    stamp = stamp_of(path)
+    known = memory / hashlib.sha256(repr(stamp).encode()).hexdigest()[:40]
     if known.is_file() and len(text := known.read_text(encoding="utf-8", errors="replace").partition("\n")[0]) == 64:
         with suppress(OSError):  # the cache of somebody else
             os.utime(known)  # that it is used: `mt-data clean` asks
         return text
     digest = sha256(path)
-    if time.time() - path.stat().st_mtime > _SETTLED_SECONDS and _about(path) == about:
+    if is_settled(path, stamp):
         with suppress(OSError):  # it is hashed again then; whether tokens can be kept there shows when they are
             memory.mkdir(parents=True, exist_ok=True)
             replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
@@ -266,11 +264,6 @@ def _is_gone(memory: Path) -> bool:
         return bool(path.strip()) and not Path(ast.literal_eval(path.strip())).exists()
     except (ValueError, SyntaxError):
         return True  # no file that this program wrote
-
-
-def _about(path: Path) -> tuple[str | int, ...]:
-    now = path.stat()
-    return str(path.absolute()), now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev
 
 
 def package_of(build: Any) -> str:

@@ -29,7 +29,7 @@ from mt_core.protocols import Dataset
 from mt_train.data.chunks import Progress, Work, encode_chunks, read_chunk
 from mt_train.data.columns import COLUMNS, ENDS, dtype_of, is_column
 from mt_train.data.encoding import Rules, refuse_bad_rows
-from mt_train.data.locks import folder_held, hold_lock, share
+from mt_train.data.locks import folder_held, hold_lock, lock_of, share
 from mt_train.data.measures import count_duplicates
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
@@ -109,11 +109,6 @@ class TokenCache:
         shutil.rmtree(folder, ignore_errors=True)
         whole.rename(folder)
         shutil.rmtree(building)
-
-
-def lock_of(folder: Path) -> Path:
-    """The file whose lock its makers and readers have."""
-    return folder.with_name(f"{folder.name}.lock")
 
 
 def building_of(folder: Path) -> Path:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_core.errors import DataError
-from mt_train.data.cache import HASHES, KNOWN, META, building_of, is_complete, lock_of
+from mt_train.data.cache import HASHES, KNOWN, META, building_of, is_complete
 from mt_train.data.columns import is_column
-from mt_train.data.locks import claim
+from mt_train.data.locks import claim, lock_of
 
 REFERENCES = "reference"
 """Folder beside the keys: what models of step 0 gave rows (``assemble/reference.py``), a file under a hash of both."""

@@ -1,4 +1,4 @@
-"""Locks of those who make, and who read, a folder of the token cache: ``KEY.lock``, held (flock) by one maker or shared by readers.
+"""Locks of those who make, and who read, a folder of a cache: ``KEY.lock``, held (flock) by one maker or shared by readers.
 
 A process that ends, however it ends, has no lock any longer.
 """
@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_ASK_SECONDS = 0.2
+ASK_SECONDS = 0.2
+"""Time between two questions whether a lock is free."""
+
+
+def lock_of(folder: Path) -> Path:
+    """Return the file whose lock makers and readers of a folder have."""
+    return folder.with_name(f"{folder.name}.lock")
 
 
 @contextmanager
@@ -22,7 +28,7 @@ def hold_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         if not told:
             say(f"waiting for another process that encodes the same rows ({path})")
         told = True
-        time.sleep(_ASK_SECONDS)
+        time.sleep(ASK_SECONDS)
     try:
         yield
     finally:

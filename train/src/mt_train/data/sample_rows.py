@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_core.rows import FlatRows, MediaSpan, Sample
+from mt_core.rows import FlatRows, MediaSpan, Sample, join_media
 from mt_train.data.columns import COLUMNS, OF_DOCUMENT, OF_TOKEN
 from mt_train.data.samples import EncodedSamples
 
@@ -69,12 +69,9 @@ class SampleRows(Sequence[list[Sample]]):
 
     def _media(self) -> tuple[MediaSpan, ...]:
         """Media of all samples, with their places among all tokens."""
-        starts = (self._lengths.cumsum() - self._lengths).tolist()
-        return tuple(
-            replace(span, start=start + span.start)
-            for number, start in zip(self._numbers.tolist(), starts, strict=True)
-            for span in self._samples.media_of(number)
-        )
+        if "media" not in self._samples.names:
+            return ()
+        return join_media(map(self._samples.media_of, self._numbers.tolist()), self._lengths.tolist())
 
 
 def _cut_out(column: NDArray[Any], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[Any]:

@@ -85,8 +85,7 @@ def _documents(sample: Sample, names: Sequence[str]) -> list[tuple[str, Sample]]
 
 def _within(spans: Sequence[MediaSpan], places: slice) -> tuple[MediaSpan, ...]:
     """The media of a document of a sample, with their places in it."""
-    own = (span for span in spans if places.start <= span.start < places.stop)
-    return tuple(replace(span, start=span.start - places.start) for span in own)
+    return tuple(span.shift(-places.start) for span in spans if places.start <= span.start < places.stop)
 
 
 def _describe(span: MediaSpan) -> str:

@@ -6,7 +6,6 @@ Shapes: B rows, T tokens of the longest row, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -100,9 +99,7 @@ class Intake:
     def _with_media(self, batch: Batch, start: int) -> Batch:
         """The batch, whose first column is ``start``, with the media in it: padding on the left moves them."""
         rows = zip(range(len(batch.input_ids)), self._media, self._padding_of(batch), strict=False)
-        moved: list[tuple[int, MediaSpan]] = [
-            (row, replace(span, start=span.start + pad)) for row, media, pad in rows for span in media
-        ]
+        moved: list[tuple[int, MediaSpan]] = [(row, span.shift(pad)) for row, media, pad in rows for span in media]
         return media_batch(batch, moved, start, self._read_media)
 
     def _padding_of(self, batch: Batch) -> Sequence[int]:

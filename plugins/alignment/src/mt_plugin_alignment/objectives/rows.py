@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from mt_core import DataError, Rejected, Row, Sample, conversation
-from mt_core.media import MediaSpan
+from mt_core.media import join_media
 
 from .shapes import EQUAL, SIDES, is_empty, number_of, read_preference
 
@@ -85,26 +84,17 @@ def item(
     document_values: Mapping[str, Sequence[float]] | None = None,
     token_values: Mapping[str, Sequence[float]] | None = None,
 ) -> Sample:
-    """Encoded documents as one sample."""
+    """Join encoded documents into one sample."""
+    lengths = [len(each.ids) for each in documents]
     return Sample(
         [token for each in documents for token in each.ids],
         [on for each in documents for on in each.trained],
         row_id,
         None,
-        [len(each.ids) for each in documents],
+        lengths,
         document_values or {},
         token_values or {},
-        _join_media(documents),
-    )
-
-
-def _join_media(documents: Sequence[Encoded]) -> tuple[MediaSpan, ...]:
-    """Media of documents with their places in the sample."""
-    starts = accumulate((len(each.ids) for each in documents), initial=0)
-    return tuple(
-        replace(span, start=start + span.start)
-        for each, start in zip(documents, starts, strict=False)
-        for span in each.media
+        join_media((each.media for each in documents), lengths),
     )
 
 

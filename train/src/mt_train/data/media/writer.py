@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mt_core.errors import DataError
 from mt_core.media import Measured, Processor
@@ -159,8 +159,3 @@ class MediaTemplate:
 
 def _parts_of(messages: Sequence[Message]) -> list[MediaPart]:
     return [part for message in messages for part in message.get("media", ())]
-
-
-def without_media(encoded: Encoded) -> Encoded:
-    """Return a conversation as it is, but for its media: for what reads ids alone."""
-    return replace(encoded, media=())
