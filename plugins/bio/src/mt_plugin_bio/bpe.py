@@ -50,9 +50,7 @@ class FolderVocabulary:
             ) from error
         try:
             tokenizer = Tokenizer.from_file(str(file))
-        except (
-            BaseException
-        ) as error:  # the Rust side raises bare Exceptions, and panics, whose class comes with the first
+        except BaseException as error:  # the Rust side raises bare Exceptions, and panics
             if not isinstance(error, (Exception, *panics())):
                 raise
             raise WeightsError(f"cannot read {file}: {error}; fetch it again") from error
