@@ -22,7 +22,7 @@ Message = Mapping[str, Any]
 Prompt = str | MediaText | Sequence[Message]
 
 
-def prepare(loaded: LoadedModel, prompt: Prompt, template: Template | None = None) -> PromptIds:
+def prompt_ids(loaded: LoadedModel, prompt: Prompt, template: Template | None = None) -> PromptIds:
     """Ids of a prompt, which leave room for one new token at least. Raises ``UsageError`` that says what is wrong."""
     ids: PromptIds
     if isinstance(prompt, MediaText):
