@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from mt_core.errors import UsageError, WeightsError
 from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
-from mt_tools.generation.prompts import chat_ids, prompt_ids, template_of
+from mt_tools.generation.prompts import chat_ids, prepare, template_of
 from mt_train.assemble.load import end_tokens
 from mt_train.config.sections import DataConfig
 from mt_train.data.templates import build_template
@@ -50,23 +50,23 @@ def test_a_conversation_has_the_ids_of_apply_chat_template(loaded: LoadedModel, 
 
 def test_a_tokenizer_that_reads_no_special_tokens_gets_the_first_one_in_front(loaded: LoadedModel) -> None:
     for begin in ("{{ bos_token }}", ""):
-        assert ids_by(loaded, begin + "{{ messages[1].content }}") == [256, *b"hello you"]
+        assert prompt_ids(loaded, begin + "{{ messages[1].content }}") == [256, *b"hello you"]
 
 
-def ids_by(loaded: LoadedModel, template: str) -> list[int]:
+def prompt_ids(loaded: LoadedModel, template: str) -> list[int]:
     return chat_ids(template_of(loaded, template), TURNS)
 
 
 def test_a_template_that_objects_or_is_broken_is_told_with_its_line(loaded: LoadedModel) -> None:
     with pytest.raises(UsageError, match="line 2, refuses this conversation: no system please"):
-        ids_by(loaded, "{{ messages[0].content }}\n{{ raise_exception('no system please') }}")
+        prompt_ids(loaded, "{{ messages[0].content }}\n{{ raise_exception('no system please') }}")
     with pytest.raises(UsageError, match=r"line 3, fails: .* Mend it"):
-        ids_by(loaded, "\n\n{% for %}")
+        prompt_ids(loaded, "\n\n{% for %}")
 
 
 def test_a_template_cannot_reach_out_of_its_sandbox(loaded: LoadedModel) -> None:
     with pytest.raises(UsageError, match="unsafe"):
-        ids_by(loaded, "{{ messages.__class__.__mro__[1].__subclasses__() }}")
+        prompt_ids(loaded, "{{ messages.__class__.__mro__[1].__subclasses__() }}")
 
 
 def test_a_conversation_with_a_run_is_written_as_the_run_was(loaded: LoadedModel) -> None:
@@ -76,13 +76,13 @@ def test_a_conversation_with_a_run_is_written_as_the_run_was(loaded: LoadedModel
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhello you /no_think<|im_end|>\n<|im_start|>assistant\n"
     )
     assert b"Be brief." not in bytes(chat_ids(template_of(trained), TURNS)[1:]), "the conversation has a system turn"
-    assert ids_by(trained, "alpaca") == ids_by(loaded, "alpaca") != chat_ids(template_of(trained), TURNS)
+    assert prompt_ids(trained, "alpaca") == prompt_ids(loaded, "alpaca") != chat_ids(template_of(trained), TURNS)
 
 
 def test_a_prompt_leaves_room_for_a_token(loaded: LoadedModel) -> None:
-    assert prompt_ids(loaded, "x" * 126) == [256, *b"x" * 126]
+    assert prepare(loaded, "x" * 126) == [256, *b"x" * 126]
     with pytest.raises(UsageError, match="the prompt has 128 tokens, and the model takes 128"):
-        prompt_ids(loaded, "x" * 127)
+        prepare(loaded, "x" * 127)
 
 
 def test_end_tokens_are_the_tokenizers_and_those_beside_the_weights(tmp_path: Path) -> None:

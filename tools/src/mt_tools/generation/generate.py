@@ -8,7 +8,7 @@ from mt_core.errors import UsageError
 from mt_core.generation import Generation, GenerationConfig, find_faults, raise_faults
 from mt_core.protocols import Template
 from mt_tools.generation.media import MediaText
-from mt_tools.generation.prompts import Prompt, prompt_ids, template_of
+from mt_tools.generation.prompts import Prompt, prepare, template_of
 from mt_train.generation.continuation import Continuer
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import PromptIds
@@ -52,7 +52,7 @@ class Generator:
     def prepare(self, prompt: Prompt, place: str = "") -> PromptIds:
         """Ids of a prompt that can be continued. ``place`` begins the message of what is wrong with it."""
         try:
-            ids = prompt_ids(self._loaded, prompt, self._template)
+            ids = prepare(self._loaded, prompt, self._template)
             self._continuer.room(ids)
         except UsageError as error:
             raise UsageError(f"{place}{error}") from error
