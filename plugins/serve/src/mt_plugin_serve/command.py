@@ -125,7 +125,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         shown = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         names = ", ".join(model.name for model in models)
         said = f"notice: {names} on http://{shown}:{sock.getsockname()[1]}/v1; Ctrl-C ends it"
-        serve(models, sock, access, bounds, notice, ready=lambda: notice(said))
+        serve(models, sock, access, bounds, notice, ready=lambda _: notice(said))
     notice("notice: ended")
     return 0
 

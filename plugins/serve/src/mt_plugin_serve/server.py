@@ -57,9 +57,12 @@ def serve(
     bounds: Bounds,
     report: Callable[[str], None],
     *,
-    ready: Callable[[], None] = lambda: None,
+    ready: Callable[[Callable[[], None]], None],
 ) -> None:
-    """Serve until a signal ends it. Raises ``MtError`` where the model's thread died."""
+    """Serve until a signal ends it. Raises ``MtError`` where the model's thread died.
+
+    ``ready`` is called once requests are answered, with a function that any thread may end it with.
+    """
     asyncio.run(_serve(models, sock, access, bounds, report, ready))
 
 
@@ -69,7 +72,7 @@ async def _serve(
     access: Access,
     bounds: Bounds,
     report: Callable[[str], None],
-    ready: Callable[[], None],
+    ready: Callable[[Callable[[], None]], None],
 ) -> None:
     metrics = Metrics()
     engine = Engine(
@@ -93,7 +96,12 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
             loop.add_signal_handler(number, stop)
-    loop.call_soon(ready)
+
+    def stop_from_anywhere() -> None:
+        with suppress(RuntimeError):  # it has ended already
+            loop.call_soon_threadsafe(stop)
+
+    loop.call_soon(ready, stop_from_anywhere)
     try:
         await server.serve([sock])
     finally:

@@ -120,6 +120,8 @@ def find_reader(template: Template, tokenizer: Tokenizer) -> CallReader | None:
         return None
     said = [token for token, trained in zip(encoded.ids, encoded.trained, strict=True) if trained]
     written = tokenizer.decode(said)
+    if template.stop_text is not None:
+        written = written.partition(template.stop_text)[0]
     wanted = (Call(str(_PROBE["name"]), json.dumps(_PROBE["arguments"])),)
     form = next((form for form in FORMS if form.parse(written[form.begin(written) :]) == wanted), None)
     if form is None:
