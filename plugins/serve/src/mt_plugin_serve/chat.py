@@ -25,6 +25,7 @@ REFUSED = {
     "audio": "answers are text",
     "function_call": "give tool_choice",
     "functions": "give tools",
+    "moderation": "nothing is moderated",
     "prediction": "no text is predicted for the model",
     "reasoning_effort": "how much a model thinks is the prompt's matter",
     "verbosity": "how long a model answers is the prompt's matter",

@@ -18,8 +18,8 @@ from .metrics import Metrics
 
 SECONDS = 60
 """A client has so long to send a body, and to take a piece of an answer."""
-DRAINED = 16
-"""A body that is too large is read to its end, but for one this many times the bound: else a client would not see the answer."""
+DRAINED = 64 * 2**20
+"""Bytes of a body that is too large which are read all the same, or a client that still sends would not see the answer."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -42,7 +42,7 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
     size, more = 0, True
     try:
         async with asyncio.timeout(SECONDS):
-            while more and size <= most * DRAINED:
+            while more and size <= max(most, DRAINED):
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientGoneError
@@ -175,7 +175,7 @@ class Gate:
             await send_json(watched, error.body(), error.status, error.headers)
         except ClientGoneError:
             self._metrics.cancelled += 1
-            status = 499
+            status = status or 499  # as nginx calls it
         except Exception as error:  # noqa: BLE001 - a fault of ours: the client gets no traceback, the console its kind
             self._report(f"error: {scope['method']} {scope['path']}: {type(error).__name__}: {error}")
             if not status:

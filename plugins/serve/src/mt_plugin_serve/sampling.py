@@ -47,6 +47,7 @@ REFUSED = {
     "safety_identifier": "no users are told apart here",
     "metadata": "nothing is stored",
     "prompt_cache_key": "prompts are not kept after their answer",
+    "prompt_cache_options": "prompts are not kept after their answer",
     "prompt_cache_retention": "prompts are not kept after their answer",
 }
 """Fields of both requests that would have no effect."""
