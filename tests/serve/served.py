@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "train" / "generation"))
 
 from twins import LatinTokenizer, twins
 
+from mt_core import MtError
 from mt_core.nn import Batch, KVCache
 from mt_plugin_serve.http import Access
 from mt_plugin_serve.models import Models, ServedModel
@@ -36,7 +37,7 @@ class Server:
         self.port, self.said = port, said
         self.url = f"http://127.0.0.1:{port}"
         self.stop: Callable[[], None] = lambda: None
-        self.error: BaseException | None = None
+        self.error: MtError | None = None
 
     def ask(
         self, method: str, path: str, body: Any = None, *, timeout: float = 30, **headers: str
@@ -44,7 +45,10 @@ class Server:
         """Return status, object (or text) and headers of an answer."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        fields = {"Content-Type": "application/json", **{name.replace("_", "-"): each for name, each in headers.items()}}
+        fields = {
+            "Content-Type": "application/json",
+            **{name.replace("_", "-"): each for name, each in headers.items()},
+        }
         connection.request(method, path, raw, fields)
         answer = connection.getresponse()
         content, kind = answer.read(), answer.headers["content-type"]
@@ -92,7 +96,7 @@ def running(models: Models, access: Access | None = None, *, dies: bool = False,
     def run() -> None:
         try:
             serve(models, sock, access or Access(), Bounds(**{"grace": 5, **bounds}), said.append, ready=on_ready)
-        except BaseException as error:  # the test looks at it
+        except MtError as error:  # the test looks at it
             server.error = error
 
     thread = threading.Thread(target=run, daemon=True)

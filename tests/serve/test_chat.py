@@ -132,7 +132,9 @@ def test_log_probabilities_are_those_of_transformers(client: openai.OpenAI, load
         model="tiny", messages=messages, temperature=0, max_tokens=5, logprobs=True, top_logprobs=4
     )
     listed = answer.choices[0].logprobs
-    assert listed is not None and listed.content is not None and len(listed.content) == 5
+    assert listed is not None
+    assert listed.content is not None
+    assert len(listed.content) == 5
     ids = list(model_of(loaded).only().template.prompt(messages))
     for entry in listed.content:
         with torch.no_grad():
@@ -185,7 +187,8 @@ def test_no_character_comes_in_halves() -> None:
         )
         pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
         assert "".join(pieces) == EMOJI
-        assert len(pieces) > 20 and not any("\ufffd" in piece for piece in pieces)
+        assert len(pieces) > 20
+        assert not any("\ufffd" in piece for piece in pieces)
         scored = server.chat("hi", temperature=0, logprobs=True)["choices"][0]
         assert scored["message"]["content"] == EMOJI
         assert len(scored["logprobs"]["content"]) == len(EMOJI.encode()) + 1, "and the end token"
@@ -221,8 +224,8 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Ulm"}}\n</tool_
 @pytest.mark.parametrize("said", ["", "Let me look. <b"])
 def test_a_call_of_a_tool_is_told_from_text(said: str) -> None:
     probe = scripted("", 0)
-    prompt = model_of(probe, template="qwen2_5").only().template.prompt(
-        [{"role": "user", "content": "hi", "tools": TOOLS}]
+    prompt = (
+        model_of(probe, template="qwen2_5").only().template.prompt([{"role": "user", "content": "hi", "tools": TOOLS}])
     )
     with running(model_of(scripted(said + CALL + "<|im_end|>", len(prompt) - 1), template="qwen2_5")) as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")

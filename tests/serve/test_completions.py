@@ -65,7 +65,14 @@ def test_a_prompt_is_echoed_without_new_tokens(server: Server) -> None:
 @pytest.mark.parametrize("most", [0, 6])
 @pytest.mark.parametrize("logprobs", [None, 2])
 def test_a_stream_adds_up_to_the_whole(client: openai.OpenAI, most: int, logprobs: int | None) -> None:
-    asked = {"model": "tiny", "prompt": ["abc", "xy"], "echo": True, "max_tokens": most, "logprobs": logprobs, "seed": 5}
+    asked = {
+        "model": "tiny",
+        "prompt": ["abc", "xy"],
+        "echo": True,
+        "max_tokens": most,
+        "logprobs": logprobs,
+        "seed": 5,
+    }
     whole = client.completions.create(**asked)  # type: ignore[call-overload]
     texts, scores, ends = ["", ""], [[], []], [None, None]
     for chunk in client.completions.create(**asked, stream=True):  # type: ignore[call-overload]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from served import Server, model_of, running, scripted
 
 from mt_plugin_serve.http import Access
@@ -33,7 +33,9 @@ def raw(server: Server, sent: bytes, *, seconds: float = 5) -> bytes:
     return found
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[::2]", "localhost.evil"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[::2]", "localhost.evil"]
+)
 def test_a_page_of_another_site_is_not_answered(server: Server, host: str) -> None:
     status, answer, headers = server.ask("GET", "/v1/models", Host=host)
     assert (status, answer["error"]["code"]) == (403, "host_not_allowed")
@@ -63,7 +65,7 @@ def test_a_key_is_asked_for_everywhere_but_at_health(loaded: LoadedModel) -> Non
                 status, answer, _ = server.ask("GET", path, **given)
                 assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
         assert server.ask("GET", "/health", Host="any.example")[0] == 200
-        assert server.ask("GET", "/v1/models", Authorization=key, Host="any.example")[0] in (200, 401)
+        assert server.ask("GET", "/v1/models", Authorization=key, Host="any.example")[0] == 200
         assert server.ask("GET", "/v1/nothing", Authorization="Bearer x")[0] == 401, "what there is is not told either"
 
 
@@ -103,7 +105,8 @@ def test_a_full_queue_says_when_to_come_back() -> None:
         assert {status for status, _, _ in found} == {200, 429}
         for status, answer, headers in found:
             if status == 429:
-                assert int(headers["retry-after"]) >= 1 and answer["error"]["code"] == "queue_full"
+                assert int(headers["retry-after"]) >= 1
+                assert answer["error"]["code"] == "queue_full"
         assert server.ask("POST", "/v1/completions", body)[0] == 200, "and there is room again"
 
 
@@ -186,7 +189,7 @@ def test_the_end_lets_what_runs_finish_and_refuses_what_comes(loaded: LoadedMode
             time.sleep(0.15)
             kept.sendall(b"\r\n")
             assert running_text.result()["usage"]["completion_tokens"] == 400
-        with pytest.raises(OSError):
+        with pytest.raises(ConnectionError):
             server.ask("GET", "/health")
 
 
@@ -204,18 +207,17 @@ def test_a_dead_model_is_told_to_all_and_ends_the_server() -> None:
         assert "the model's thread died: TypeError" in str(server.error)
 
 
-def test_a_text_that_cannot_go_on_is_told_and_hurts_no_other(server: Server) -> None:
-    """A trigram that may not come twice bars every token of a vocabulary of one, which a bias makes."""
-    found: list[int] = []
-
-    def other() -> None:
-        found.append(server.complete(prompt="x", max_tokens=60, logit_bias=NO_END)["usage"]["completion_tokens"])
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    status, answer, _ = server.ask(
-        "POST", "/v1/completions", {"model": "tiny", "prompt": "x" * 20, "max_tokens": 90, "no_repeat_ngram": 1, "n": 2}
-    )
-    thread.join()
-    assert found == [60]
-    assert status == 200 or "bar every token" in answer["error"]["message"]
+def test_a_text_that_cannot_go_on_is_told_and_hurts_no_other() -> None:
+    loaded = scripted("abZc", 1)
+    head = loaded.model.head
+    loaded.model.head = lambda x: torch.where(x[..., ord("Z")] == 1, torch.nan, 1.0)[:, None] * head(x)  # type: ignore[method-assign, assignment]
+    with running(model_of(loaded)) as server, ThreadPoolExecutor(2) as pool:
+        body = {"model": "tiny", "prompt": "x", "temperature": 0}
+        found = list(pool.map(lambda most: server.ask("POST", "/v1/completions", {**body, "max_tokens": most}), [2, 9]))
+        assert (found[0][0], found[0][1]["choices"][0]["text"]) == (200, "ab")
+        assert found[1][0] == 500
+        assert "not finite numbers" in found[1][1]["error"]["message"]
+        streamed = server.ask("POST", "/v1/completions", {**body, "stream": True})[1]
+        assert '"text":"a"' in streamed
+        assert "not finite numbers" in streamed
+        assert streamed.endswith("data: [DONE]\n\n")

@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 import pytest
-from openai.types.chat import completion_create_params as chat_params
 from openai.types import completion_create_params as text_params
+from openai.types.chat import completion_create_params as chat_params
 from served import Server
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -53,7 +53,9 @@ def asked(path: str, **fields: Any) -> dict[str, Any]:
 def fields_of(path: str) -> list[str]:
     """Every field that the client's own types know."""
     params: Any = (
-        chat_params.CompletionCreateParamsNonStreaming if path == CHAT else text_params.CompletionCreateParamsNonStreaming
+        chat_params.CompletionCreateParamsNonStreaming
+        if path == CHAT
+        else text_params.CompletionCreateParamsNonStreaming
     )
     return sorted(params.__annotations__.keys() | params.__mro__[0].__annotations__.keys() | _inherited(params))
 
@@ -133,7 +135,8 @@ def test_bodies_that_are_no_request_get_a_message(server: Server) -> None:
         for path in (CHAT, TEXT, "/tokenize"):
             status, answer, _ = server.ask("POST", path, body)
             assert status in (400, 404), body[:80]
-            assert answer["error"]["message"] and "Traceback" not in answer["error"]["message"]
+            assert answer["error"]["message"]
+            assert "Traceback" not in answer["error"]["message"]
 
 
 def test_damaged_bodies_get_an_answer_or_a_message(server: Server) -> None:
@@ -163,8 +166,14 @@ MESSAGE_FAULTS: list[tuple[Any, str]] = [
     ([{"role": "user", "content": "x", "images": ["/etc/passwd"]}], "messages[0].images"),
     ([{"role": "user", "content": "x"}, {"role": "system", "content": "y"}], "messages[1]"),
     ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
-    ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}], "messages[0].content[0]"),
-    ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]}], "messages[0].content[0]"),
+    (
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}],
+        "messages[0].content[0]",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]}],
+        "messages[0].content[0]",
+    ),
     ([{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}], "messages[0].content[0]"),
     ([{"role": "user", "content": [{"type": "file", "file": {"file_id": "x"}}]}], "messages[0].content[0]"),
     ([{"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}], "messages[0].tool_calls[0]"),
@@ -177,7 +186,9 @@ MESSAGE_FAULTS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("messages", "named"), MESSAGE_FAULTS, ids=[each[1] + str(n) for n, each in enumerate(MESSAGE_FAULTS)])
+@pytest.mark.parametrize(
+    ("messages", "named"), MESSAGE_FAULTS, ids=[each[1] + str(n) for n, each in enumerate(MESSAGE_FAULTS)]
+)
 def test_a_wrong_message_is_named_and_no_file_is_read(server: Server, messages: Any, named: str) -> None:
     status, answer, _ = server.ask("POST", CHAT, asked(CHAT, messages=messages))
     assert (status, answer["error"]["param"]) == (400, named)
@@ -209,7 +220,8 @@ def test_texts_are_tokenized_as_the_model_gets_them(server: Server) -> None:
     status, found, _ = server.ask("POST", "/tokenize", {"messages": MESSAGES})
     assert status == 200
     assert found["count"] == len(found["tokens"]) == 53
-    assert found["tokens"][0] == 256 and found["tokens"].count(256) == 1
+    assert found["tokens"][0] == 256
+    assert found["tokens"].count(256) == 1
     plain = server.ask("POST", "/tokenize", {"prompt": "é", "add_special_tokens": False, "return_token_strs": True})[1]
     assert plain == {"count": 2, "max_model_len": 128, "tokens": [195, 169], "token_strs": ["Ã", "©"]}
     for wrong in ({}, {"prompt": "x", "messages": MESSAGES}, {"prompt": 1}, {"prompt": "x", "more": 1}):

@@ -138,7 +138,7 @@ class Access:
         if self.key is None or scope["path"] == "/health":
             return
         given = _header(scope, b"authorization")
-        if not secrets.compare_digest(given.encode(), f"Bearer {self.key}".encode()):
+        if not secrets.compare_digest(given.encode("latin-1"), f"Bearer {self.key}".encode()):
             raise ApiError(
                 "give the key of this server: Authorization: Bearer KEY",
                 status=401,
