@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PydanticUserError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic.types import Strict
+
+from mt_core.errors import ComponentError
 
 Layout = Literal["zero0", "zero1", "zero2", "zero3", "pipeline", "sequence", "offload", "expert"]
 """A part of a run's layout: a ZeRO stage, and beside it a pipeline, sequence or expert ranks, or state in host memory."""
@@ -43,16 +45,13 @@ def _not_beyond_floats(value: Any) -> Any:
     return value
 
 
-def _make_strict(fields: dict[str, FieldInfo]) -> bool:
+def _make_strict(fields: dict[str, FieldInfo]) -> None:
     """Mark int and bool fields strict, and bound the former; floats stay lax, because YAML reads ``2e-4`` as text."""
-    changed = False
     for field in fields.values():
         if field.annotation in (int, bool, int | None, bool | None) and not any(
             getattr(mark, "strict", None) is not None for mark in field.metadata
         ):
             field.metadata += [Strict(), AfterValidator(_not_beyond_floats)]
-            changed = True
-    return changed
 
 
 class MtConfig(BaseModel):
@@ -69,13 +68,13 @@ class MtConfig(BaseModel):
         validate_default=True,
         protected_namespaces=(),
         allow_inf_nan=False,  # "inf" is above 0, and no number of steps, minutes or tokens
+        defer_build=True,  # until it is first used: a command has hundreds of configs at hand, and uses ten
     )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        if _make_strict(cls.model_fields):
-            cls.model_rebuild(force=True)
+        _make_strict(cls.model_fields)
 
     @model_validator(mode="before")
     @classmethod
@@ -89,6 +88,15 @@ class MtConfig(BaseModel):
         raw = _rename_to_fields(raw, cls.model_fields)
         said = [name for name in cls.model_fields if name in raw and raw[name] in NOTHING]
         return raw | {name: _null_value(cls.model_fields[name].annotation, raw[name]) for name in said}
+
+
+def build_config(config: type[MtConfig]) -> None:
+    """Have pydantic build what it validates with, if it has not yet. Raises ``ComponentError`` for fields that it cannot."""
+    try:
+        config.model_rebuild()
+    except (PydanticUserError, NameError) as error:
+        problem = str(error).partition("\n")[0]
+        raise ComponentError(f"config {config.__module__}.{config.__qualname__} cannot be built: {problem}") from error
 
 
 def _rename_to_fields(raw: dict[Any, Any], fields: Mapping[str, Any]) -> dict[Any, Any]:

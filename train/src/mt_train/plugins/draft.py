@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mt_core.components import WeightsFormat
-from mt_core.config.base import MtConfig
+from mt_core.config.base import MtConfig, build_config
 from mt_core.config.faults import faults_of
 from mt_core.errors import Fault
 from mt_core.plugins.host import Offer, PluginHost
@@ -44,7 +44,8 @@ class Draft:
         self.faults.append(Fault(key=key.replace("_", "-"), problem=problem, fix=fix))
 
     def validate(self, config: type[MtConfig], values: Mapping[str, Any], prefix: str, extra: Any = ()) -> Any:
-        """The config with these values; ``None`` after a fault."""
+        """The config with these values; ``None`` after a fault. Raises ``ComponentError`` for a config that is none."""
+        build_config(config)
         try:
             return config(**{str(key): value for key, value in values.items()})
         except ValidationError as error:
