@@ -71,19 +71,6 @@ def mt_model_configs():
         )
     ]
 """,
-    "acme-untyped": """
-from mt_core import Component, MtConfig, hookimpl
-
-class Clock:
-    pass
-
-class Timed(MtConfig):
-    clock: Clock = None
-
-@hookimpl
-def mt_schedules():
-    return [Component(name="timed", config=Timed, build=lambda config: None, summary="a schedule")]
-""",
     "acme-poems": """
 from typing import Literal
 from pydantic import Field

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from mt_core.errors import ComponentError
 from mt_core.plugins.compatibility import out_of_range
 from mt_core.plugins.metadata import PluginInfo, canonicalize
 
@@ -160,19 +159,7 @@ def problems(plugin: Plugin, host: PluginHost) -> list[str]:
         return [plugin.error]
     misfit = out_of_range(plugin.info) if plugin.status == "loaded" else ""
     told = [*plugin.warnings, *([misfit] if misfit else [])]
-    broken = [*_broken_configs(plugin)]
-    return [*told, *_shared_names(plugin, host), *(broken or _bad_sizes(plugin, host))]
-
-
-def _broken_configs(plugin: Plugin) -> Iterator[str]:
-    from mt_core.config.base import build_config
-
-    for offer in plugin.offers:
-        if (config := getattr(offer.component, "config", None)) is not None:
-            try:
-                build_config(config)
-            except ComponentError as error:
-                yield str(error)
+    return [*told, *_shared_names(plugin, host), *_bad_sizes(plugin, host)]
 
 
 def _shared_names(plugin: Plugin, host: PluginHost) -> Iterator[str]:

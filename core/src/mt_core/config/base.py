@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PydanticUserError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 from pydantic.types import Strict
-
-from mt_core.errors import ComponentError
 
 Layout = Literal["zero0", "zero1", "zero2", "zero3", "pipeline", "sequence", "offload", "expert"]
 """A part of a run's layout: a ZeRO stage, and beside it a pipeline, sequence or expert ranks, or state in host memory."""
@@ -88,15 +86,6 @@ class MtConfig(BaseModel):
         raw = _rename_to_fields(raw, cls.model_fields)
         said = [name for name in cls.model_fields if name in raw and raw[name] in NOTHING]
         return raw | {name: _null_value(cls.model_fields[name].annotation, raw[name]) for name in said}
-
-
-def build_config(config: type[MtConfig]) -> None:
-    """Have pydantic build what it validates with, if it has not yet. Raises ``ComponentError`` for fields that it cannot."""
-    try:
-        config.model_rebuild()
-    except (PydanticUserError, NameError) as error:
-        problem = str(error).partition("\n")[0]
-        raise ComponentError(f"config {config.__module__}.{config.__qualname__} cannot be built: {problem}") from error
 
 
 def _rename_to_fields(raw: dict[Any, Any], fields: Mapping[str, Any]) -> dict[Any, Any]:
