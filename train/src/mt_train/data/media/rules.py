@@ -46,14 +46,17 @@ class MediaRules:
 
 
 class MediaError(DataError):
-    """A part of a row that cannot be used. ``kind`` is a short name of what is wrong, the same for every row, for counts."""
+    """A part of a row that cannot be used. ``kind`` is a short name of what is wrong, the same for every row, for counts.
 
-    def __init__(self, message: str, kind: str) -> None:
+    ``files`` are those on which that depends: where one of them is another, the part may be a good one.
+    """
+
+    def __init__(self, message: str, kind: str, files: tuple[str, ...] = ()) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.files = kind, files
 
-    def __reduce__(self) -> tuple[type[MediaError], tuple[str, str]]:
-        return type(self), (str(self), self.kind)
+    def __reduce__(self) -> tuple[type[MediaError], tuple[str, str, tuple[str, ...]]]:
+        return type(self), (str(self), self.kind, self.files)
 
 
 def kind_of(error: BaseException | None) -> str:
