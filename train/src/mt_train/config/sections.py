@@ -77,6 +77,12 @@ class DataConfig(MtConfig):
         description="how packed rows are filled: best_fit (longest samples first, each where it leaves the least room) or sequential"
         " (in their order; one that does not fit begins the next row)",
     )
+    packing_features: int | None = Field(
+        None,
+        gt=0,
+        le=MOST_TOKENS,
+        description="most features that encoders make of the media of a packed row, all together; a sample with more has a row of its own",
+    )
     pad_multiple: int = Field(
         PAD_MULTIPLE,
         gt=0,
