@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from mt_core.components import WeightsFormat
 from mt_core.errors import UsageError
 from mt_core.media import ProjectorComponent
-from mt_core.weights import CONFIG, IMAGE_TOKEN, TEXT_TYPES, Loaders, image_token_id, read_json, whole_name
+from mt_core.weights import CONFIG, WHOLE_TYPES, Loaders, image_token_id, read_json, whole_name, whole_text_config
 from mt_tools.convert.source import Source
 from mt_tools.convert.writing import write_json
 from mt_train.assemble.media import MEDIA
