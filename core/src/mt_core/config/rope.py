@@ -133,6 +133,6 @@ class RopeScaling(MtConfig):
 
     def active_parameters(self) -> dict[str, Any]:
         """The type and the parameters that it reads, without those left at ``None``, and sections only where there are some."""
-        reads = _READS[self.type] if self.sections else _READS[self.type] - _SECTIONS
-        names = ["type", *(name for name in type(self).model_fields if name in reads)]
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        names = ["type", *(name for name in type(self).model_fields if name in _READS[self.type])]
+        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: value for name, value in said.items() if value or name not in _SECTIONS}

@@ -112,7 +112,7 @@ class MediaInputs(nn.ModuleDict):
     @property
     def levels(self) -> int:
         """Blocks behind which projectors add something: a pipeline is not cut before they have run."""
-        return max(int(each.projector.levels) for each in self.values())  # type: ignore[union-attr]
+        return max(each.projector.levels for each in self.children() if isinstance(each, ProjectedEncoder))
 
     def forward(self, hidden_BTD: Tensor, media: Mapping[str, MediaBatch], levels: list[Level] | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D), where projected features stand in the places of media. Every encoder is called exactly once.

@@ -41,7 +41,6 @@ from mt_core.weights.whole import (
     text_config,
     whole_architecture,
     whole_name,
-    whole_text_config,
 )
 
 __all__ = [
@@ -76,7 +75,6 @@ __all__ = [
     "text_config",
     "whole_architecture",
     "whole_name",
-    "whole_text_config",
     "without_tied_head",
     "write_config",
     "write_rope",

@@ -21,8 +21,9 @@ class WholeType:
 
     ``texts`` are the types that these have in it, and what their families call them. ``names`` says how names of text models begin in
     files that are written, and in a family. ``rope`` are rotary parameters that hold where the file says no others, ``theta`` their base.
-    ``image_token`` is the key of the id that stands in the places of media. Where they are ``flat``, files of earlier releases have
-    the text model's keys beside the others.
+    ``image_token`` is the key of the id that stands in the places of media, ``tokens`` those of ids of an encoder's options. Where
+    they are ``flat``, files of earlier releases have the text model's keys beside the others. ``width`` is the key of ``vision_config``
+    that says how wide hidden states are.
     """
 
     model_type: str
@@ -32,8 +33,11 @@ class WholeType:
     theta: float = 10_000.0
     flat: bool = False
     image_token: str = "image_token_id"  # noqa: S105 - a key
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    width: str | None = None
 
 
+_AROUND = {"vision_start_token_id": "begin", "vision_end_token_id": "end"}
 WHOLE_TYPES: Mapping[str, WholeType] = {
     "LlavaForConditionalGeneration": WholeType(
         model_type="llava",
@@ -48,6 +52,8 @@ WHOLE_TYPES: Mapping[str, WholeType] = {
         rope={"mrope_section": [16, 24, 24]},
         theta=1e6,
         flat=True,
+        tokens=_AROUND,
+        width="out_hidden_size",
     ),
     "Qwen3VLForConditionalGeneration": WholeType(
         model_type="qwen3_vl",
@@ -55,6 +61,8 @@ WHOLE_TYPES: Mapping[str, WholeType] = {
         names={"model.language_model.": "model.", "lm_head.": "lm_head."},
         rope={"mrope_section": [24, 20, 20], "mrope_interleaved": True},
         theta=5e5,
+        tokens=_AROUND,
+        width="out_hidden_size",
     ),
 }
 """Classes of transformers that are read and written."""
@@ -135,10 +143,3 @@ def whole_name(name: str, architecture: str) -> str:
     """Return the name that a text model's tensor has in the files of a whole model of this class."""
     names = WHOLE_TYPES[architecture].names
     return next(theirs + name.removeprefix(ours) for theirs, ours in names.items() if name.startswith(ours))
-
-
-def whole_text_config(text: Mapping[str, Any], architecture: str) -> dict[str, Any] | None:
-    """Return the ``text_config`` of a whole model of this class for a text model's own; ``None`` where it has no such."""
-    kind = WHOLE_TYPES[architecture]
-    type_there = next((theirs for theirs, ours in kind.texts.items() if ours == text.get("model_type")), None)
-    return None if type_there is None else {**text, "model_type": type_there}

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core.weights import image_token_id, read_json
-
-AROUND: Mapping[str, str] = {"begin": "vision_start_token_id", "end": "vision_end_token_id"}
-"""Our option → the key of the token that it is, where whole models have one."""
+from mt_core.weights import WHOLE_TYPES, image_token_id, read_json, whole_architecture
 
 
 def read_tokens(said: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return ``token``, ``begin`` and ``end``, as far as ``config.json`` says their ids and the folder's tokenizer has added them."""
-    tokenizer = folder / "tokenizer.json"
+    """Return ``token``, and for models that have them ``begin`` and ``end``, where the folder's tokenizer has added tokens of these ids."""
+    tokenizer, architecture = folder / "tokenizer.json", whole_architecture(said)
     if not tokenizer.is_file():
         return {}
+    around = {} if architecture is None else WHOLE_TYPES[architecture].tokens
     added = {each.get("id"): each["content"] for each in read_json(tokenizer).get("added_tokens") or []}
-    ids = {"token": image_token_id(said), **{ours: said.get(theirs) for ours, theirs in AROUND.items()}}
+    ids = {"token": image_token_id(said), **{ours: said.get(theirs) for theirs, ours in around.items()}}
     return {ours: added[number] for ours, number in ids.items() if number in added}

@@ -44,7 +44,7 @@ def refuse_unread(path: Path, key: str) -> None:
     stated = [str(name) for name in said.get("architectures") or ()]
     raise WeightsError(
         f"{key} names {path}, which is {', '.join(stated) or 'another model'}, and is not read with its encoder: {_why_unread(stated)}."
-        " Train its text model with an encoder of other weights, or take a LLaVA"
+        " Train its text model with an encoder of other weights, or take a LLaVA, a Qwen2.5-VL or a Qwen3-VL"
     )
 
 

@@ -72,8 +72,10 @@ class TowerConfig(ImageFileConfig):
         """Return what reads images for it."""
         from ...patches import PatchProcessor
 
-        bounds = {"merge": self.merge, "min_area": self.min_area, "max_area": self.max_area}
-        return PatchProcessor(patch=self.shape.patch, **bounds, **self.reading(), **self.places())
+        own: dict[str, Any] = {**self.reading(), **self.places()}
+        return PatchProcessor(
+            patch=self.shape.patch, merge=self.merge, min_area=self.min_area, max_area=self.max_area, **own
+        )
 
     def places(self) -> dict[str, int]:
         """Return what of the tower its processor knows, too."""

@@ -158,11 +158,19 @@ def write_values(config: TowerConfig, names: TowerNames) -> dict[str, Any]:
     if "table" in ours:
         vision["num_position_embeddings"] = ours["table"] ** 2
     vision |= {key: known[0] for key, known in names.fixed.items()}
+    stated = _stated_values(config)
     return {
+        **{key: value for key, value in stated.items() if key.endswith("_token_id")},
         "architectures": [names.architecture],
         "model_type": WHOLE_TYPES[names.architecture].model_type,
-        "vision_config": {**vision, "temporal_patch_size": 2, "in_channels": 3},
+        "vision_config": {**(stated.get("vision_config") or {}), **vision, "temporal_patch_size": 2, "in_channels": 3},
     }
+
+
+def _stated_values(config: TowerConfig) -> dict[str, Any]:
+    """What the folder of its weights says, of which some plays no part in features of images."""
+    path = None if config.weights is None else Path(config.weights)
+    return {} if path is None else read_json((path.parent if path.is_file() else path) / CONFIG)
 
 
 def write_tensors(config: TowerConfig, loaders: Mapping[str, Callable[[], Tensor]], names: TowerNames) -> Loaders:
