@@ -34,7 +34,7 @@ def prompts_of(loaded: LoadedModel, folder: Path, counts: Sequence[int]) -> list
     pictures, found = write_images(folder), []
     for number, count in enumerate(counts):
         parts = [MediaPart("image", str(pictures[(number + each) % 4])) for each in range(count)]
-        text = "look at this: " + f"{MARK} and " * count + "x" * number
+        text = "look at this picture: " + f"{MARK} and " * count + "x" * number
         found.append(template.encode_text(text, parts, begin=(1,), end=()))
     return found
 
@@ -43,10 +43,10 @@ def prompts_of(loaded: LoadedModel, folder: Path, counts: Sequence[int]) -> list
 def test_greedy_tokens_are_those_of_transformers_alone_together_and_in_pieces(kind: str, tmp_path: Path) -> None:
     theirs = write_qwen(tmp_path / "model", kind)
     loaded = replace(open_llava(tmp_path / "model", kind, encoders={kind: SMALL})[1], eos_ids=())
-    prompts = prompts_of(loaded, tmp_path, (0, 1, 3, 3))
+    prompts = prompts_of(loaded, tmp_path, (1, 0, 3, 3, 2))
     expected = [written_by(theirs, loaded, prompt, kind) for prompt in prompts]
     assert len(set(expected)) > 2, "texts that tell prompts apart"
-    for size in (1, 4):
+    for size in (1, 5):
         found = continue_prompts(loaded, prompts, GREEDY, batch_size=size)
         assert [each.ids for each in found] == expected
     decoder = Decoder(loaded, max_rows=8, prefill_tokens=24)

@@ -64,7 +64,7 @@ class MediaSpan:
     @property
     def cells(self) -> Grid | None:
         """Tokens as times, rows and columns, where squares of neighbours in the grid are one token each, or every feature is one."""
-        if self.grid is None:
+        if self.grid is None or not self.tokens:
             return None
         factor = isqrt(self.features // self.tokens)
         cells = self.grid[0], self.grid[1] // max(1, factor), self.grid[2] // max(1, factor)

@@ -114,22 +114,23 @@ class MediaInputs(nn.ModuleDict):
         """Blocks behind which projectors add something: a pipeline is not cut before they have run."""
         return max(each.projector.levels for each in self.children() if isinstance(each, ProjectedEncoder))
 
-    def forward(self, hidden_BTD: Tensor, media: Mapping[str, MediaBatch], levels: list[Level] | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D), where projected features stand in the places of media. Every encoder is called exactly once.
+    def forward(self, hidden_BTD: Tensor, media: Mapping[str, MediaBatch]) -> tuple[Tensor, list[Level]]:
+        """(B, T, D) -> (B, T, D), where projected features stand in the places of media, and what is added behind blocks.
 
-        What is to be added behind blocks goes to ``levels``. Outside of training a batch may have no media at all, as that of one more token has: then none is called.
+        Every encoder is called exactly once. Outside of training a batch may have no media at all, as that of one more token has: then none is called.
         """
         if not media and not self.training:
-            return hidden_BTD
+            return hidden_BTD, []
+        levels = list[Level]()
         flat = hidden_BTD.flatten(0, 1)
         for name, encoder in self.items():
             assert name in media, f"the batch has no media of {name!r}: whoever collates it adds a dummy"
             batch = media[name]
             projected = encoder(batch).to(flat.dtype)[batch.rows_M]
             flat = flat.index_put((batch.places_M,), projected[:, : flat.shape[1]])
-            if levels is not None and projected.shape[1] > flat.shape[1]:
+            if projected.shape[1] > flat.shape[1]:
                 levels.append((batch.places_M, projected[:, flat.shape[1] :].unflatten(1, (-1, flat.shape[1]))))
-        return flat.view_as(hidden_BTD)
+        return flat.view_as(hidden_BTD), levels
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """Fill one parameter in place, by the name that it has in this module."""

@@ -97,7 +97,10 @@ class TrainModel(nn.Module):
         See ``MediaInputs`` for batches without media.
         """
         hidden_BTD: Tensor = self.layers()[0].module(batch.input_ids)
-        return hidden_BTD if self.media is None else self.media(hidden_BTD, batch.media, context.levels)
+        if self.media is not None:
+            hidden_BTD, levels = self.media(hidden_BTD, batch.media)
+            context.levels.extend(levels)
+        return hidden_BTD
 
     def context_of(self, batch: Batch, cache: KVCache | None = None) -> BlockContext:
         """Return the context of all blocks in a forward of this batch."""

@@ -148,7 +148,7 @@ class Qwen3VLConfig(TowerConfig):
     """Qwen3-VL's tower (https://arxiv.org/abs/2511.21631), features of some of whose blocks enter the language model's, too."""
 
     sizes = {  # config.json of Qwen/Qwen3-VL-…-Instruct
-        "tiny": Shape(32, 3, 2, 64, 4, taps=(0, 1)),
+        "tiny": Shape(32, 4, 2, 64, 4, taps=(0, 1, 2)),
         "large": Shape(1024, 24, 16, 4096, 16, taps=(5, 11, 17)),
         "so400m": Shape(1152, 27, 16, 4304, 16, taps=(8, 16, 24)),
     }
@@ -159,7 +159,8 @@ class Qwen3VLConfig(TowerConfig):
     )
     table: int = Field(48, ge=1, le=4096, description="patches along the side of the square that positions are learned for")
     projector: Mapping[str, Any] = Field(
-        default={"name": "merger", "norm": "layer"}, description="the projector and its options: {name: merger, levels: 3}"
+        default={"name": "merger", "norm": "layer", "levels": 3},
+        description="the projector and its options: {name: merger, levels: 3}"
     )
     min_area: int = Field(65_536, ge=1, le=2**30, description="smallest area that an image is resized to (pixels)")
     max_area: int = Field(
@@ -176,6 +177,9 @@ class Qwen3VLConfig(TowerConfig):
         taps = self.shape.taps
         if list(taps) != sorted(set(taps)) or (taps and not 0 <= taps[0] <= taps[-1] < self.depth):
             yield f"taps={list(taps)} are no blocks of {self.depth} in order; give indices below that, each once"
+        levels = self.projector.get("levels", 0)
+        if self.projector.get("name") == "merger" and str(levels) != str(len(taps)):
+            yield f"projector.levels={levels}, and features of {len(taps)} blocks (taps) are added; set it to {len(taps)}"
 
 
 def _build(config: TowerConfig, **_: Any) -> Encoder:
