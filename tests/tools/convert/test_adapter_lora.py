@@ -35,7 +35,15 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 259, "n_embd": 32, "n_layer": 1, "n_
 SMALL = {"dim": 32, "n_layers": 1, "n_heads": 4, "n_kv_heads": 2}
 MODELS: dict[str, dict[str, Any]] = {
     "linear layers": {"name": "llama", **TINY},
-    "listed experts": {"name": "qwen", "variant": "3-tiny-moe", **SMALL, "head_dim": 8, "ffn_dim": 32, "n_experts": 2, "expert_dim": 32},
+    "listed experts": {
+        "name": "qwen",
+        "variant": "3-tiny-moe",
+        **SMALL,
+        "head_dim": 8,
+        "ffn_dim": 32,
+        "n_experts": 2,
+        "expert_dim": 32,
+    },
     "transposed weights": {"name": "huggingface", "config": GPT2},
 }
 OTHERWISE: dict[str, dict[str, Any]] = {name: {"exclude": ["*.experts.*"]} for name in ("eva", "lora-da")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mt_core.cli.guard import parse_and_run
@@ -12,6 +13,7 @@ from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
+from mt_tools.convert.adapter_readers import check_base_name
 from mt_tools.convert.source import Source, open_source, refuse_encoders
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
@@ -37,6 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--checkpoint", default="last", metavar="WHICH", help="last (default), best, or a saved step")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the new folder")
+    parser.add_argument(
+        "--base", metavar="ORG/NAME[@REVISION]", help="what the base is called on the Hub, where the run has a path"
+    )
     parser.add_argument("--merge", action="store_true", help="base and adapter as one Hugging Face folder")
     parser.add_argument(
         "--as-lora",
@@ -73,7 +78,11 @@ def _export(arguments: argparse.Namespace) -> int:
         unused_path(arguments.output),
         discover_plugins(arguments.block_plugin),
     )
-    sources = [(_open_run(run, arguments.checkpoint, host), share) for run, share in map(_parse_share, arguments.run)]
+    base = None if arguments.base is None else check_base_name(arguments.base)
+    sources = [
+        (replace(_open_run(run, arguments.checkpoint, host), base_name=base), share)
+        for run, share in map(_parse_share, arguments.run)
+    ]
     if not arguments.merge:
         _refuse_of_merge(arguments, sources)
         refuse_encoders(sources[0][0].path, sources[0][0].parts)

@@ -20,7 +20,7 @@ from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_changed, refuse_unmergeable
-from mt_tools.convert.adapter_readers import base_keys, say_merged, say_vllm
+from mt_tools.convert.adapter_readers import base_keys, say_base, say_merged, say_vllm
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import split_objective
 from mt_tools.convert.source import Say, Source
@@ -81,8 +81,9 @@ def export_as_lora(
         refuse_beyond(apart, TOLERANCE if tolerance is None else tolerance, "A higher --as-lora RANK may come nearer")
     most = max(len(a_RE) for a_RE, _ in found.values())
     say_merged(source, say)
+    say_base(source, say)
     if not merged:
-        say_vllm(str(base_keys(source)["base_model_name_or_path"]), out, most, say)
+        say_vllm(source, out, most, say)
     return apart
 
 
