@@ -23,7 +23,7 @@ from mt_train.assemble.discovery import discover_plugins
 
 sys.path.insert(0, str(Path(__file__).parent))  # for lora_readers
 
-from lora_readers import refuse_distance  # noqa: E402
+from lora_readers import refuse_distance
 
 WRITERS = ["lora", "eva", "gora", "loftq", "lora-da", "lora-fa", "lora-one", "lora-plus", "lora-pro"]
 PLAIN = {"rank": 4, "alpha": 5.0}
