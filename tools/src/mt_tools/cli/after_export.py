@@ -1,4 +1,4 @@
-"""What ``mt-export`` does with a folder that it has written: another reader opens it. What cannot be done is refused before anything is written."""
+"""Steps of ``mt-export`` after a folder is written. What cannot be done is refused before anything is written."""
 
 from __future__ import annotations
 

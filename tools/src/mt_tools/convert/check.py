@@ -199,8 +199,8 @@ def _compare(reader: str, number: int, expected: Expected, found: Mapping[str, A
     where = f"prompt {number + 1} of {len(expected.rows)} ({TEXTS[number]!r}), new token {place + 1}"
     if place >= min(len(own), len(other)):
         raise WeightsError(
-            f"{folder} is written, and {reader} ends elsewhere: {where}: {len(other)} tokens there, {len(own)} here. Look at eos_token_id in"
-            " its generation_config.json"
+            f"{folder} is written, and {reader} ends elsewhere: {where}: {len(other)} tokens there, {len(own)} here. Look at eos_token_id"
+            " in its generation_config.json"
         )
     row_V = expected.logits[number][place]
     gap, most = float(row_V.max() - row_V[other[place]]), TOLERANCE * float(row_V.std())

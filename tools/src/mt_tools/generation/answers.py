@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import DataError, MtError
-from mt_core.generation import Generation, GenerationConfig
+from mt_core.generation import Backend, Generation, GenerationConfig
 from mt_tools.generation.generate import Generator
 from mt_tools.generation.media import mark_row
 from mt_tools.generation.output import Output
@@ -29,10 +29,11 @@ def answer(
     batch_size: int,
     chat_template: str | None = None,
     kinds: frozenset[str] = frozenset(),
+    backend: Backend | None = None,
 ) -> None:
     """Append a line for each row, in order. The keys are places in the whole file, which decide what is drawn.
 
-    ``kinds`` of media may lie in the folder of ``file``.
+    ``kinds`` of media may lie in the folder of ``file``. A ``backend`` writes the texts instead of the model.
 
     Raises ``DataError`` with file and line for a prompt that does not fit, before the first text is made.
     """
@@ -42,7 +43,8 @@ def answer(
     found: dict[int, Generation] = {}
     unwritten = deque(rows)
     with Progress(len(rows)) as progress:
-        for index, text in writer.write(prompts, batch_size):
+        texts = writer.write(prompts, batch_size) if backend is None else writer.write_elsewhere(prompts, backend)
+        for index, text in texts:
             found[index] = text
             progress.advance(1, len(text.ids))
             lines = []
