@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import DataError, MtError
-from mt_core.generation import Generation, GenerationConfig
+from mt_core.generation import Backend, Generation, GenerationConfig
 from mt_tools.generation.generate import Generator
 from mt_tools.generation.media import NO_MEDIA, mark_row
 from mt_tools.generation.output import Output
@@ -30,10 +30,11 @@ def answer(
     batch_size: int,
     chat_template: str | None = None,
     rules: MediaRules = NO_MEDIA,
+    backend: Backend | None = None,
 ) -> None:
     """Append a line for each row, in order. The keys are places in the whole file, which decide what is drawn.
 
-    Files of media, which are read by ``rules``, may lie in the folder of ``file``.
+    Files of media, which are read by ``rules``, may lie in the folder of ``file``. A ``backend`` writes the texts instead of the model.
 
     Raises ``DataError`` with file and line for a prompt that does not fit, before the first text is made.
     """
@@ -43,7 +44,8 @@ def answer(
     found: dict[int, Generation] = {}
     unwritten = deque(rows)
     with Progress(len(rows)) as progress:
-        for index, text in writer.write(prompts, batch_size):
+        texts = writer.write(prompts, batch_size) if backend is None else writer.write_elsewhere(prompts, backend)
+        for index, text in texts:
             found[index] = text
             progress.advance(1, len(text.ids))
             lines = []
