@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -123,9 +124,12 @@ class Scripted(nn.Module):
         self.weight = nn.Parameter(torch.zeros(1))
         self.said = torch.tensor([*said, end])
         self.start, self.vocabulary = start, vocabulary
+        self.delay = 0.0
+        """Seconds of a step."""
 
     def forward(self, batch: Batch, cache: KVCache) -> Tensor:
         rows, tokens = batch.input_ids.shape
+        time.sleep(self.delay)
         cache.append(0, torch.zeros(rows, tokens, 1, 1), torch.zeros(rows, tokens, 1, 1))
         cache.length += tokens
         place = (batch.positions - self.start).clamp(0, len(self.said) - 1)
@@ -135,8 +139,10 @@ class Scripted(nn.Module):
         return hidden * 100
 
 
-def scripted(said: str | bytes, start: int, **more: Any) -> LoadedModel:
+def scripted(said: str | bytes, start: int, *, delay: float = 0.0, **more: Any) -> LoadedModel:
+    """A model that says this behind a prompt whose last position is ``start``."""
     raw = said if isinstance(said, bytes) else said.encode()
     tokenizer = ByteTokenizer()
     model: Any = Scripted(raw, start, tokenizer.size).eval()
+    model.delay = delay
     return LoadedModel(model, tokenizer, 4096, (tokenizer.eos_id,), **more)

@@ -7,12 +7,12 @@ LEAST = 16
 
 
 class Pace:
-    """Chooses pieces of prompts so that a step with one takes about ``share`` of a step more than one without.
+    """Chooses pieces of prompts so that a step with one takes about ``share`` steps longer than one without.
 
     ``most`` bounds them; where no row waits for its next token, that is their size.
     """
 
-    def __init__(self, most: int, *, share: float = 1.0) -> None:
+    def __init__(self, most: int, *, share: float = 2.0) -> None:
         self._most, self._share = most, share
         self._step: float | None = None
         self._token: float | None = None
