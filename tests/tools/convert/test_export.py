@@ -64,7 +64,7 @@ def test_peft_loads_what_was_exported_with_the_logits_of_the_run_and_so_do_we(
     close(theirs(pretrained_folder, tmp_path / "out"), want)
     close(of_folder(pretrained_folder, tmp_path / "out"), want)
     config = json.loads((tmp_path / "out/adapter_config.json").read_text())
-    assert config["base_model_name_or_path"] == str(pretrained_folder)
+    assert config["base_model_name_or_path"] is None, "a path of this machine is no name"
     assert config["target_modules"] == sorted(
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )

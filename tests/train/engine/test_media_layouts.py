@@ -109,13 +109,19 @@ REFUSED: dict[str, dict[str, Any]] = {
     "unreadable": {"do": "refuse", "stage": 3, **FROZEN, "stored": "bad", "unreadable": "cafe"},
     "apart": {"do": "refuse", "stage": 1, **FROZEN, "stored": "apart", "apart": True},
 }
+WRITE: dict[str, Any] = {
+    "do": "write",
+    **ADAMW,
+    "more": {"eval": {"samples": 6, "sample_tokens": 6, "every_steps": 99}},
+}
+WRITTEN = {f"write, zero{stage}": {**WRITE, "stage": stage} for stage in (2, 3)}
 PROVED = {"prove": {**PROVE, "stage": 0}, "prove, pipeline": {**PROVE, **PIPELINE}}
 
 
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     changes = {f"change, {name}": {"stage": 0, "do": "change", **case} for name, case in CHANGE.items()}
-    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), ALONE | changes)
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), ALONE | changes | {"write": {**WRITE, "stage": 0}})
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +132,7 @@ def one_clip(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), SHARED | PROVED | REFUSED)
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), SHARED | PROVED | REFUSED | WRITTEN)
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +172,20 @@ def tolerance_of(case: str) -> float:
 def test_two_processes_equal_one_whichever_has_media(one: dict[str, Any], two: dict[str, Any], case: str) -> None:
     """Both ranks, the first, none, the second, and one whose rows have ended; evaluations, too."""
     require_equal(two[case], one[case.partition(",")[0]], tolerance_of(case))
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_texts_behind_media_are_those_of_one_process_where_one_rank_alone_has_media(
+    one: dict[str, Any], two: dict[str, Any], case: str
+) -> None:
+    """At ZeRO 3 ranks run along with those that still write; samples of a run are written where a rank can run the model alone."""
+    (alone,) = one["write"]["texts"]
+    assert two[case]["texts"] == [alone, alone]
+    assert alone["greedy"] != alone["drawn"]
+    assert len({tuple(ids) for ids in alone["drawn"]}) == 7
+    lines = one["write"]["lines"]
+    assert any("<letters: " in prompt for prompt, _ in lines)
+    assert two[case]["lines"] == ([] if case == "write, zero3" else lines)
 
 
 @pytest.mark.soak

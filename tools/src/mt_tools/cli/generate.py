@@ -15,8 +15,9 @@ from mt_core.errors import DataError, UsageError
 from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
+from mt_tools.cli.generate_backend import build_backend
 from mt_tools.cli.generate_faults import asking_faults, option, source_faults
-from mt_tools.generation.media import MediaFiles, kinds_of, parse_media
+from mt_tools.generation.media import MediaFiles, parse_media
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
@@ -82,6 +83,16 @@ def _asking_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--out", type=Path, metavar="FILE", help="JSON lines for --prompts; an interrupted one goes on")
     group.add_argument("--overwrite", action="store_true", help="start --out over, instead of going on with it")
     group.add_argument("--batch-size", type=int, metavar="N", help="prompts at a time (default: 8); changes no text")
+    group.add_argument(
+        "--backend", metavar="NAME", help="who writes the texts of --prompts: a plugin that asks a server, such as vllm"
+    )
+    group.add_argument(
+        "--backend-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of the backend, as url=http://127.0.0.1:8000; mt-plugins info shows them",
+    )
     group.add_argument("--system", metavar="TEXT", help="system turn of --chat")
     group.add_argument(
         "--image", action="append", default=[], metavar="FILE", help="what <image> in the prompt stands for; repeatable"
@@ -135,9 +146,10 @@ def _generate(arguments: argparse.Namespace) -> int:
     if arguments.prompts is not None:
         return _answer_file(arguments, wishes, template)
     from mt_train.assemble.load import load
+    from mt_train.assemble.media import prompt_rules
 
     parts, checkpoint = _parts(arguments)
-    files = MediaFiles(parse_media(arguments.image, arguments.media), kinds_of(parts))
+    files = MediaFiles(parse_media(arguments.image, arguments.media), prompt_rules(parts))
     loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
     if arguments.chat:
         return _chat(arguments, loaded, wishes, template, files)
@@ -181,13 +193,20 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
 
     rows = read_rows(arguments.prompts)
     parts, checkpoint = _parts(arguments)
+    backend = None if arguments.backend is None else build_backend(arguments, parts, wishes)
     settings = _settings(parts.config, checkpoint, wishes, template)
+    if backend is not None:
+        settings = {**settings, "backend": {"name": arguments.backend, **backend.describe()}}
     output = Output(arguments.out, rows, settings, overwrite=arguments.overwrite, say=notice)
     if output.pending:
         from mt_tools.generation.answers import answer
-        from mt_train.assemble.load import load
+        from mt_train.assemble.load import load, load_without_weights
+        from mt_train.assemble.media import prompt_rules
 
-        loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
+        if backend is None:
+            loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
+        else:
+            loaded = load_without_weights(parts, checkpoint)
         numbers = {row.id: number for number, row in enumerate(rows)}
         answer(
             loaded,
@@ -197,7 +216,8 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
             file=arguments.prompts,
             batch_size=arguments.batch_size or 8,
             chat_template=template,
-            kinds=kinds_of(parts),
+            rules=prompt_rules(parts),
+            backend=backend,
         )
     notice(f"notice: all {len(rows)} prompts are answered in {arguments.out}")
     return 0

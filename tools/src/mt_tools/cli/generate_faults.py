@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-_BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
+_BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "backend": "prompts", "system": "chat"}
 """Options that only one way of asking reads."""
 
 
@@ -43,6 +43,10 @@ def asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
         yield "--chat-template belongs to --chat and --prompts; a --prompt is plain text"
     if arguments.prompts is not None and (arguments.image or arguments.media):
         yield '--image and --media belong to --prompt and --chat; a row of --prompts names its own: {"prompt": …, "images": […]}'
+    if arguments.backend_option and arguments.backend is None:
+        yield "--backend-option belongs to --backend; leave it out, or name the backend"
+    if arguments.backend is not None and arguments.batch_size is not None:
+        yield "--batch-size is for the model here; a backend has an option of its own (--backend-option requests=N)"
     if arguments.prompts is not None:
         yield from _out_faults(arguments)
 

@@ -29,6 +29,8 @@ def card(source: Source, title: str, dtype: str) -> str:
 
 def _base(source: Source) -> str:
     """A name on the Hub as it is, of a path its last part only."""
+    if source.base_name is not None:
+        return source.base_name
     given = source.started_from
     if source.checkpoint is None:
         return source.path.resolve().name

@@ -72,6 +72,23 @@ class Continuer:
             self._end_ids = (*self._end_ids, *template.stop_ids)
             self._stop = (*config.stop, *([template.stop_text] if template.stop_text else []))
 
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Tokens that end a text."""
+        return self._end_ids
+
+    def finish(self, prompt: PromptIds, ids: Sequence[int]) -> Generation:
+        """Return the text of new ids that were written elsewhere, cut where it ends here: before a stop text, and before an end token."""
+        room, wished = self.room(prompt), self._config.max_new_tokens
+        ends = [place for place, token in enumerate(ids) if token in self._end_ids]
+        own, end_id = (tuple(ids[: ends[0]]), ids[ends[0]]) if ends else (tuple(ids[: min(room, wished)]), None)
+        stream = TextStream(self._loaded.tokenizer, stop=self._stop)
+        for count, token in enumerate(own, 1):
+            if stream.push(token):
+                return Generation(stream.close(), own[:count], "stop")
+        finish: Finish = "eos" if end_id is not None else "context" if room < wished else "length"
+        return Generation(stream.close(), own, finish, end_id)
+
     def room(self, prompt: PromptIds) -> int:
         """Tokens that the context has after a prompt. Raises ``UsageError`` where there is none, or a choice would not fit."""
         room = check_room(self._loaded, prompt)
