@@ -1,4 +1,4 @@
-"""What README.md says beside its commands, which test_docs.py runs. Its first two run whole in test_first_run.py and in .ci/run."""
+"""What README.md says beside its commands, which test_docs.py runs. Its first two run in test_first_run.py, and in .ci/run."""
 
 from __future__ import annotations
 

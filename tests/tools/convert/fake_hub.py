@@ -1,6 +1,6 @@
-"""As much of the Hub as a push uses, over HTTP, in memory: what its client of today asks, by the requests that it makes.
+"""As much of the Hub as a push uses, over HTTP, in memory.
 
-``fail_at`` is the number of the request (from 1) that fails; with ``after`` it fails when what was asked is done, as where an answer is lost.
+``fail_at`` is the number of the request (from 1) that fails; with ``after`` it fails once it is done, as where an answer is lost.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_backend import build_backend
 from mt_tools.cli.generate_faults import asking_faults, option, source_faults
-from mt_tools.generation.media import MediaFiles, kinds_of, parse_media
+from mt_tools.generation.media import MediaFiles, parse_media
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
@@ -146,9 +146,10 @@ def _generate(arguments: argparse.Namespace) -> int:
     if arguments.prompts is not None:
         return _answer_file(arguments, wishes, template)
     from mt_train.assemble.load import load
+    from mt_train.assemble.media import prompt_rules
 
     parts, checkpoint = _parts(arguments)
-    files = MediaFiles(parse_media(arguments.image, arguments.media), kinds_of(parts))
+    files = MediaFiles(parse_media(arguments.image, arguments.media), prompt_rules(parts))
     loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
     if arguments.chat:
         return _chat(arguments, loaded, wishes, template, files)
@@ -200,6 +201,7 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
     if output.pending:
         from mt_tools.generation.answers import answer
         from mt_train.assemble.load import load, load_without_weights
+        from mt_train.assemble.media import prompt_rules
 
         if backend is None:
             loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
@@ -214,7 +216,7 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
             file=arguments.prompts,
             batch_size=arguments.batch_size or 8,
             chat_template=template,
-            kinds=kinds_of(parts),
+            rules=prompt_rules(parts),
             backend=backend,
         )
     notice(f"notice: all {len(rows)} prompts are answered in {arguments.out}")

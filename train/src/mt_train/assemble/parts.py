@@ -163,6 +163,12 @@ class Parts:
 
             width = _width(model.head)
             model.media = MediaInputs({each.name: each.build(width) for each in self.encoders})
+            blocks = len(model.layers()) - 3
+            if model.media.levels > blocks:
+                raise UsageError(
+                    f"a projector adds something behind each of the first {model.media.levels} blocks (levels), and the model has {blocks};"
+                    " take an encoder with features of fewer blocks, or a deeper model"
+                )
 
     @cached_property
     def encoders(self) -> tuple[RunEncoder, ...]:

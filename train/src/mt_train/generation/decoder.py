@@ -119,7 +119,8 @@ class Decoder:
     def _advance(self) -> list[TokenOutput]:
         last = [row.new[-1] for row in self._running]
         positions = [len(row.request.ids) + len(row.new) - 1 for row in self._running]
-        logits_BV = self._forward(self._model, next_batch(last, positions, self._device), self._cache)
+        batch = next_batch(last, positions, self._device, [row.shift for row in self._running])
+        logits_BV = self._forward(self._model, batch, self._cache)
         produced = extend_rows(logits_BV, self._running)
         self._leave({each.number for each in produced if each.is_last})
         return produced

@@ -10,6 +10,7 @@ from torch import Generator
 
 from mt_core.errors import MtError
 from mt_core.generation import Finish, SamplingRules
+from mt_core.nn.positions import shift_behind
 from mt_core.protocols import Tokenizer
 from mt_core.rows import Encoded, MediaItem, MediaSpan
 from mt_train.generation.choices import Choices
@@ -77,6 +78,8 @@ class Row:
         self.number, self.request = number, request
         self.prompt = prompt_key(request.ids, request.media)
         """What two prompts have in common as far as they are equal: in the places of media the content counts, and no id."""
+        self.shift = shift_behind(request.media)
+        """How far a new token is from its position in time, row and column."""
         self.room = longest - len(request.ids)
         self.most = min(request.most, self.room)
         self.generator = prompt_generator(request.seed, request.index)
