@@ -15,11 +15,8 @@ from mt_tools.generation.output import Output
 from mt_tools.generation.progress import Progress
 from mt_tools.generation.prompts import template_of
 from mt_tools.generation.rows import PromptRow
-<<<<<<< HEAD
-from mt_train.generation.backend import Backend
-=======
 from mt_train.data.media.rules import MediaRules
->>>>>>> 1a24f9bc895f7eaf6bc0569b74e0c6abd177eed0
+from mt_train.generation.backend import Backend
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import PromptIds
 
