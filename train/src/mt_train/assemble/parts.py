@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,6 +63,8 @@ class Parts:
     """Parts of each, by the same places; ``None`` where there are none."""
     uses: Mapping[str, Uses]
     """Components of the run that each takes, by the same places."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where a value of the config comes from, by its key; those that are not here are defaults."""
     adapters_follow: bool = False
     """Whether adapters come into the model that the config does not name: its experts are listed for them."""
 
@@ -79,6 +81,7 @@ class Parts:
             stem=resolved.stem,
             made_of=resolved.parts,
             uses=resolved.uses,
+            origins=resolved.origins,
         )
 
     # ------------------------------------------------------------------------------------------------- what is built
