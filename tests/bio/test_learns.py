@@ -109,4 +109,4 @@ def test_nothing_is_learned_from_sequences_of_other_rows(name: str, steps: int) 
     and four motifs are few to be wrong about."""
     own, _, loss = exact(train(name, steps, 0, shuffled=True))
     print(f"{name}: {own:.1%}, {loss:.4f} nats after {steps} steps with sequences of other rows")
-    assert abs(loss - math.log(len(MOTIFS))) < 0.01
+    assert abs(loss - math.log(len(MOTIFS))) < 0.03
