@@ -3,9 +3,9 @@
     python benchmarks/media_costs.py --before COMMIT [--pairs 10] [--steps 12]
 
 All sides encode the same conversations and train the same model from the same seed on one core, in fresh processes that alternate:
-``before`` with the sources of another commit, ``now`` with those that stand here, and ``named`` with an encoder in the run that no row has
-anything for, so that each micro-batch encodes a dummy. Samples and losses of ``before`` and ``now`` must be equal bit for bit before anything
-is printed. Processor time counts all threads; imports, and the first step, come before the clock starts.
+``before`` with the sources of another commit, ``now`` with those that stand here, and ``named`` with an encoder in the run that no
+row has anything for, so that each micro-batch encodes a dummy. Samples and losses of ``before`` and ``now`` must be equal bit for bit
+before anything is printed. Processor time counts all threads; imports, and the first step, come before the clock starts.
 """
 
 from __future__ import annotations
