@@ -51,6 +51,7 @@ SKIPPED = {
     "needs-slurm": "submits a job; the script itself runs in a test below",
     "needs-a-download": "fetches weights from the Hub",
     "needs-a-server": "starts or asks a server on a GPU, or with more models; tests/vllm_server and tests/serve ask some",
+    "needs-the-hub": "writes to the Hub; tests/tools/convert/test_publish.py has one in memory",
     "needs-a-launcher": "starts Python anew in every process, which takes seconds",
 }
 SITE = "site-packages"

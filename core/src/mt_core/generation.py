@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from mt_core.errors import UsageError, show_value
 
-__all__ = ["Backend", "Generation", "GenerationConfig", "SamplingRules"]
+__all__ = ["Generation", "GenerationConfig", "SamplingRules"]
 
 Finish = Literal["eos", "stop", "length", "context"]
 
@@ -126,33 +126,6 @@ class Generation:
     logprobs: tuple[float, ...] = ()
     """Log-probability (nats) of each of ``ids``, and last of ``end_id`` where there is one, under the model itself: before temperature
     and every other rule. Only where ``GenerationConfig.logprobs`` asks for it."""
-
-
-class Backend(Protocol):
-    """Writes texts with a model that is served elsewhere. Prompts and answers are ids of the run's tokenizer."""
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return what of it decides the texts, as JSON: an output goes on with the same alone. Raises ``MtError`` where it is not there."""
-        ...
-
-    def refuse(self, config: GenerationConfig) -> None:
-        """Raise ``UsageError`` for rules that it has not, or has with another meaning."""
-        ...
-
-    def write(
-        self,
-        prompts: Mapping[int, Sequence[int]],
-        config: GenerationConfig,
-        *,
-        most: Mapping[int, int],
-        end_ids: Sequence[int],
-    ) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield the key and the new ids of each prompt, as soon as its text has ended: with the end token, where one of ``end_ids`` ended it.
-
-        The key and ``config.seed`` decide what is drawn. ``most`` are the new tokens that each has room for. A text may go on beyond a
-        stop text: whoever asks cuts it off.
-        """
-        ...
 
 
 def raise_faults(found: Sequence[str]) -> None:

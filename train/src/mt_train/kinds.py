@@ -45,7 +45,7 @@ KINDS = (
         name="backend",
         hook="mt_backends",
         slot="part",
-        returns="mt_core.generation:Backend",
+        returns="mt_train:Backend",
         summary="writes the texts of mt-generate with a model that is served elsewhere",
     ),
 )

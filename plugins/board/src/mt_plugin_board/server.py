@@ -94,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "mt-board", ""
     timeout = PATIENCE_SECONDS
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's own name
+    def do_GET(self) -> None:
         """Answer, or refuse."""
         try:
             parts = urlsplit(self.path)
@@ -239,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
         """Refuse what is no request that we know: in plain words, without what was sent."""
         self._refuse(HTTPStatus(code), HTTPStatus(code).phrase)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's own name
+    def log_message(self, format: str, *args: Any) -> None:
         """Write no log: addresses may hold a token."""
 
 
@@ -261,7 +261,7 @@ class LogNews:
             names = sorted(
                 (path.name for path in self._tail.folder.glob("rank-*.log")), key=lambda name: (len(name), name)
             )
-            if anew or names != self._names:
+            if names and (anew or names != self._names):
                 self._names = names
                 content["logs"] = names[:1024]
             if names and not self._tail.names:

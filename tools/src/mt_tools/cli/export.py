@@ -16,6 +16,7 @@ from mt_tools.cli.after_export import AfterExport
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
 from mt_tools.convert.adapter_readers import check_base_name
 from mt_tools.convert.check import READERS
+from mt_tools.convert.publish import Repository, push
 from mt_tools.convert.source import Source, open_source, refuse_encoders
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
@@ -35,9 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--run",
         action="append",
-        required=True,
+        default=[],
         metavar="RUN[:SHARE]",
-        help="a run; several, each with a share of its adapter, with --merge",
+        help="a run; several, each with a share of its adapter, with --merge; none where a folder that is there is pushed",
     )
     parser.add_argument("--checkpoint", default="last", metavar="WHICH", help="last (default), best, or a saved step")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the new folder")
@@ -77,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="Python of the environment that has the reader of --check; for llama.cpp its llama-server",
     )
+    after.add_argument(
+        "--push",
+        metavar="ORG/NAME",
+        help="then push it to the Hub in one commit, with the token in HF_TOKEN; without --run, a folder that is there",
+    )
+    after.add_argument("--private", action="store_true", help="with --push: a repository that others do not see")
     writing_options(parser)
     return parser
 
@@ -86,6 +93,8 @@ def _export(arguments: argparse.Namespace) -> int:
         raise UsageError("--form peft is for an adapter as it was trained; leave out --merge and --as-lora, or --form")
     if arguments.as_lora is not None and (arguments.merge or arguments.as_lora < 0):
         raise UsageError("--as-lora writes an adapter: give no --merge, and a RANK from 1 on, or none")
+    if not arguments.run:
+        return _push_alone(arguments)
     size, out, host = (
         shard_bytes(arguments.shard_size),
         unused_path(arguments.output),
@@ -106,6 +115,19 @@ def _export(arguments: argparse.Namespace) -> int:
         said = (_write_adapter if arguments.as_lora is None else _write_as_lora)(arguments, sources[0][0], out, host)
     print(said)
     after.run(out)
+    return 0
+
+
+def _push_alone(arguments: argparse.Namespace) -> int:
+    """Push a folder that was written before."""
+    if arguments.push is None or arguments.merge or arguments.as_lora is not None or arguments.check is not None:
+        raise UsageError(
+            "--run says what is exported; without it a folder that is there is pushed: --output FOLDER --push ORG/NAME, and nothing else"
+        )
+    out = Path(expand(arguments.output))
+    if not out.is_dir():
+        raise UsageError(f"{out} is no folder; name the run that is written there (--run RUN)")
+    print(push(out, Repository.named(arguments.push, private=arguments.private), [], notice))
     return 0
 
 

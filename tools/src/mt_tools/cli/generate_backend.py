@@ -7,10 +7,11 @@ import argparse
 from pydantic import ValidationError
 
 from mt_core.errors import UnknownComponentError, UsageError
-from mt_core.generation import Backend, GenerationConfig
+from mt_core.generation import GenerationConfig
 from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
+from mt_train.generation.backend import Backend
 
 
 def build_backend(arguments: argparse.Namespace, parts: Parts, wishes: GenerationConfig) -> Backend:

@@ -21,6 +21,7 @@ from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_changed, refuse_unmergeable
 from mt_tools.convert.adapter_readers import base_keys, say_base, say_merged, say_vllm
+from mt_tools.convert.card import card
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import split_objective
 from mt_tools.convert.source import Say, Source
@@ -69,6 +70,7 @@ def export_as_lora(
             write_beside(stage, split_objective(open_model(source.checkpoint / "model"))[1])
         write_json(stage / CONFIG, {**base_keys(source), **lora_config(found, model)})
         write_json(stage / WRITTEN, {"base": base_files(source.parts)})
+        (stage / "README.md").write_text(card(source, out.name, "float32", library="peft"), encoding="utf-8")
         del model
         merged = source.parts.config.model.source.adapters
         raw: dict[str, Any] = {

@@ -16,7 +16,7 @@ from mt_train.adapters.portable import is_lora, module_of, rank_and_scale
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's ``--max-lora-rank`` takes (vllm/config/lora.py)."""
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+NAME_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _IN_CACHE = re.compile(r"models--([^/]+?)--([^/]+)/snapshots/([^/]+)")
 
 
@@ -40,7 +40,7 @@ def _name_of_base(source: Source) -> str | None:
 
 def check_base_name(given: str) -> str:
     """Return a name on the Hub as it is. Raises ``UsageError`` for anything else."""
-    if not _NAME.fullmatch(given):
+    if not NAME_ON_THE_HUB.fullmatch(given):
         raise UsageError(
             f"--base {given} is no name on the Hub; write ORG/NAME or ORG/NAME@REVISION: the folder goes to others, who have no path"
             " of this machine"

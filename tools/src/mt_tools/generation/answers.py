@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import DataError, MtError
-from mt_core.generation import Backend, Generation, GenerationConfig
+from mt_core.generation import Generation, GenerationConfig
 from mt_tools.generation.generate import Generator
 from mt_tools.generation.media import NO_MEDIA, mark_row
 from mt_tools.generation.output import Output
@@ -16,6 +16,7 @@ from mt_tools.generation.progress import Progress
 from mt_tools.generation.prompts import template_of
 from mt_tools.generation.rows import PromptRow
 from mt_train.data.media.rules import MediaRules
+from mt_train.generation.backend import Backend
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import PromptIds
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from mt_core.errors import UsageError
-from mt_core.generation import Backend, Generation, GenerationConfig, find_faults, raise_faults
+from mt_core.generation import Generation, GenerationConfig, find_faults, raise_faults
 from mt_core.protocols import Template
 from mt_tools.generation.media import MediaText
 from mt_tools.generation.prompts import Prompt, prepare, template_of
+from mt_train.generation.backend import Backend
 from mt_train.generation.continuation import Continuer
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import PromptIds, split_prompt
