@@ -20,7 +20,7 @@ from mt_plugin_llama.model import Llama
 from mt_plugin_serve.engine import Engine, Event, Job
 from mt_plugin_serve.metrics import Metrics
 from mt_plugin_serve.models import Models
-from mt_plugin_serve.pace import LEAST, Pace
+from mt_plugin_serve.pace import FIRST, LEAST, Pace
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_train import LoadedModel
 from mt_train.generation import Continuer, Decoder, PromptScores, Request, TokenOutput
@@ -129,32 +129,35 @@ def delays_of_a_prompt(wide: LoadedModel, length: int) -> tuple[float, float, in
         step(64)
     usual = [step(64)[0] for _ in range(60)]
     for seconds in usual:
-        pace.plain_step(seconds)
+        pace.learn(seconds, 0, running=4)
     decoder.add(Request(ids=[7] * length, most=2))
     delayed, numbers = [], set[int]()
     while 4 not in numbers:
-        piece = pace.piece(delays=True)
-        seconds, numbers = step(piece)
+        before = decoder.prompt_tokens
+        seconds, numbers = step(pace.piece(running=4))
         assert numbers >= {0, 1, 2, 3}, "each step has a token of every text"
         delayed.append(seconds)
-        pace.prompt_step(seconds, piece, delays=True)
+        pace.learn(seconds, decoder.prompt_tokens - before, running=4)
+    assert decoder.prompt_tokens == length + 4
     return sorted(delayed)[int(0.9 * len(delayed))], sorted(usual)[len(usual) // 2], len(delayed)
 
 
 def test_pieces_follow_what_steps_take() -> None:
-    pace = Pace(512)
-    assert pace.piece(delays=False) == 512
+    pace = Pace(512, share=2)
+    assert pace.piece(running=0) == 512
+    assert pace.piece(running=3) == FIRST
     for _ in range(40):
-        pace.plain_step(0.010)
-        pace.prompt_step(0.010 + 0.002 * 64 / 64 * 10, 64, delays=True)
-    assert pace.piece(delays=True) == pytest.approx(64, abs=2), "0.31 ms a token, and 20 ms to spend"
+        pace.learn(0.010, 0, running=4)
+        pace.learn(0.010 + 0.020, 64, running=4)
+    assert pace.piece(running=4) == pytest.approx(64, abs=2), "0.31 ms a token, and 20 ms to spend"
+    assert pace.piece(running=1, entering=3) == pytest.approx(192, abs=6), "three wait for each that runs"
     for _ in range(40):
-        pace.plain_step(0.001)
-    assert pace.piece(delays=True) == LEAST
+        pace.learn(0.001, 0, running=4)
+    assert pace.piece(running=4) == LEAST
     for _ in range(60):
-        pace.plain_step(10.0)
-    assert pace.piece(delays=True) == 512
-    assert Pace(4).piece(delays=True) == 4
+        pace.learn(10.0, 0, running=4)
+    assert pace.piece(running=4) == 512
+    assert Pace(4).piece(running=4) == 4
 
 
 def test_a_prompt_is_scored_alike_in_pieces_and_at_once(loaded: LoadedModel) -> None:

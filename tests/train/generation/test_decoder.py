@@ -347,3 +347,39 @@ def test_a_model_in_training_is_run_in_evaluation_mode(llama: LoadedModel) -> No
     llama.model.train()
     decoder.step()
     assert not llama.model.training
+
+
+def test_a_bias_moves_its_own_row_alone(llama: LoadedModel) -> None:
+    """A bias of 100 forces a token, one of -100 bars it; the rows beside have the texts that they have without."""
+    plain = make_requests(6, rules=GREEDY, most=6)
+    biased = [replace(each, logit_bias=((7, 100.0),)) if number == 2 else each for number, each in enumerate(plain)]
+    found = []
+    for requests in (plain, biased):
+        decoder = Decoder(llama, max_rows=8)
+        for request in requests:
+            decoder.add(request)
+        found.append(texts(finish(decoder)))
+    assert found[1][2][0] == [7] * 6
+    assert {number: each for number, each in found[0].items() if number != 2} == {
+        number: each for number, each in found[1].items() if number != 2
+    }
+    first = found[0][2][0][0]
+    decoder = Decoder(llama, max_rows=1)
+    decoder.add(replace(plain[2], logit_bias=((first, -100.0),)))
+    assert texts(finish(decoder))[0][0][0] != first
+
+
+def test_a_step_takes_one_piece_of_the_prompts_where_it_is_told_to(llama: LoadedModel) -> None:
+    requests = make_requests(8)
+    whole, parts = Decoder(llama, max_rows=8), Decoder(llama, max_rows=8)
+    for request in requests:
+        whole.add(request)
+        parts.add(request)
+    found, pieces = list[TokenOutput](), list[int]()
+    while parts.busy:
+        before = parts.prompt_tokens
+        found += parts.step(prefill_tokens=8)
+        pieces.append(parts.prompt_tokens - before)
+    assert texts(found) == texts(finish(whole))
+    assert max(pieces) <= 8
+    assert parts.prompt_tokens == sum(pieces) >= max(len(request.ids) for request in requests)

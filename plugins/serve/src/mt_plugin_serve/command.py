@@ -38,65 +38,74 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mt-serve", description="Serve a model as OpenAI's API: chats and completions, many at a time."
     )
-    source = parser.add_argument_group("the model")
-    add_source_options(source)
-    source.add_argument(
+    _add_models(parser.add_argument_group("the model"))
+    _add_places(parser.add_argument_group("where it listens"))
+    _add_bounds(parser.add_argument_group("bounds"))
+    parser.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action="version", version=describe_version("mt-plugin-serve"))
+    return parser
+
+
+def _add_models(group: argparse._ArgumentGroup) -> None:
+    add_source_options(group)
+    group.add_argument(
         "--adapter",
         action="append",
         default=[],
         metavar="NAME=FOLDER",
         help="an adapter over --weights, served under its name beside the weights; repeatable",
     )
-    source.add_argument("--name", metavar="NAME", help="name of the model in requests; default: that of its folder")
-    source.add_argument(
+    group.add_argument("--name", metavar="NAME", help="name of the model in requests; default: that of its folder")
+    group.add_argument(
         "--chat-template",
         metavar="NAME|FILE",
         help="how turns are written: chatml, llama3 … (as data.template), or a Jinja file; default: the run's, the tokenizer's own",
     )
-    where = parser.add_argument_group("where it listens")
-    where.add_argument(
+
+
+def _add_places(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
         help=f"any but this machine's own needs {KEY} in the environment (default: 127.0.0.1)",
     )
-    where.add_argument(
+    group.add_argument(
         "--port", type=int, default=8000, metavar="N", help="0 takes a free one, which is told (default: 8000)"
     )
-    bounds = parser.add_argument_group("bounds")
-    bounds.add_argument(
+
+
+def _add_bounds(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--max-rows", type=int, default=8, metavar="N", help="texts at a time (default: 8); changes none"
     )
-    bounds.add_argument(
+    group.add_argument(
         "--max-queue", type=int, default=256, metavar="N", help="texts that may wait; more get 429 (default: 256)"
     )
-    bounds.add_argument(
+    group.add_argument(
         "--cache-tokens",
         type=int,
         metavar="N",
         help="places of the cache, for all texts together (default: as many as they need)",
     )
-    bounds.add_argument(
+    group.add_argument(
         "--prefill-tokens",
         type=int,
         default=512,
         metavar="N",
         help="tokens of prompts in one step at most (default: 512)",
     )
-    bounds.add_argument(
+    group.add_argument(
         "--max-body-mib", type=float, default=4.0, metavar="X", help="size of a request; more gets 413 (default: 4)"
     )
-    bounds.add_argument(
+    group.add_argument(
         "--grace",
         type=int,
         default=30,
         metavar="SECONDS",
         help="what runs at SIGTERM or Ctrl-C may go on so long (default: 30)",
     )
-    parser.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument("--version", action="version", version=describe_version("mt-plugin-serve"))
-    return parser
 
 
 def _serve(arguments: argparse.Namespace) -> int:

@@ -222,17 +222,12 @@ class _Lane:
         return made
 
     def _decode(self) -> Made:
-        entering = [number for number in self.decoder.running_requests if not self._jobs[number].has_begun]
-        delays = len(entering) < len(self.decoder.running_requests)
-        piece = self._pace.piece(delays=delays)
-        takes_prompt = bool(entering or self.decoder.waiting_requests)
-        began = time.perf_counter()
-        produced = self.decoder.step(prefill_tokens=piece)
-        seconds = time.perf_counter() - began
-        if not takes_prompt:
-            self._pace.plain_step(seconds)
-        elif entering:
-            self._pace.prompt_step(seconds, piece, delays=delays)
+        here = self.decoder.running_requests
+        running = sum(self._jobs[number].has_begun for number in here)
+        entering = len(here) - running + self.count_waiting
+        before, began = self.decoder.prompt_tokens, time.perf_counter()
+        produced = self.decoder.step(prefill_tokens=self._pace.piece(running=running, entering=entering))
+        self._pace.learn(time.perf_counter() - began, self.decoder.prompt_tokens - before, running=running)
         self._metrics.steps += 1
         return [pair for output in produced for pair in self._pass_on(output)]
 
@@ -255,7 +250,7 @@ class _Lane:
 
     def _score(self) -> Made:
         job, scores = self._scored[0]
-        if not scores.step(self._pace.piece(delays=self.decoder.busy)):
+        if not scores.step(self._pace.piece(running=len(self.decoder.running_requests))):
             return []
         self._scored.popleft()
         return [(job, tuple(scores.scores))]

@@ -49,6 +49,8 @@ class Decoder:
         self._intakes: deque[Intake] = deque()
         self._running: list[Row] = []
         self._cache = KVCache()
+        self.prompt_tokens = 0
+        """Tokens of prompts over which the model has been run so far, padding included."""
 
     @property
     def waiting_requests(self) -> tuple[int, ...]:
@@ -188,7 +190,9 @@ class Decoder:
     def _take_in(self, tokens: int) -> list[TokenOutput]:
         """One piece of the prompts that are first; their rows run once they are whole."""
         intake = self._intakes[0]
+        before = intake.computed_tokens
         logits_BV = intake.take(self._model, self._forward, tokens)
+        self.prompt_tokens += intake.computed_tokens - before
         if logits_BV is None:
             return []
         self._intakes.popleft()
