@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mt_tools.report.charts import charts
+from mt_tools.report.charts import charts_of
 from mt_tools.report.page import page
 from mt_tools.report.rollouts import CANDIDATES, MAX_MOMENTS, MAX_PROMPTS, Moment, read_rollouts
 from mt_tools.report.run import read_run
@@ -227,7 +227,7 @@ FIGURES = {
 def test_rewards_stand_beside_the_loss_then_what_is_told_of_answers(make_run: MakeRun, record: Record) -> None:
     records = [record(step) | FIGURES | {"own_figure": 1.0, "eval_reward": 0.4, "eval_kl": 0.1} for step in (1, 2)]
     run = make_run(records=records)
-    drawn = charts([read_run(run, "run")])
+    drawn = charts_of([read_run(run, "run")])
     assert [chart.key for chart in drawn] == [
         *("loss", "reward", "reward_exact", "reward_format_ok", "score_std", "score_std_exact", "answer_tokens"),
         *("answers_cut", "entropy", "kl", "lr", "grad_norm", "tokens_per_second", "memory_gib", "data_wait_seconds"),
@@ -243,7 +243,7 @@ def test_rewards_stand_beside_the_loss_then_what_is_told_of_answers(make_run: Ma
 
 def test_figures_of_these_names_without_a_reward_are_drawn_as_any_other(make_run: MakeRun, record: Record) -> None:
     run = make_run(records=[record(step) | {"entropy": 1.0, "kl": 0.1} for step in (1, 2)])
-    assert [chart.key for chart in charts([read_run(run, "run")])][-2:] == ["entropy", "kl"]
+    assert [chart.key for chart in charts_of([read_run(run, "run")])][-2:] == ["entropy", "kl"]
 
 
 def test_the_head_has_the_reward_and_where_the_time_went(make_run: MakeRun, record: Record) -> None:

@@ -34,7 +34,7 @@ from mt_train.engine.processes import Process
 
 PLUGINS = (
     *("mt_plugin_llama.plugin", "mt_plugin_optim.plugin", "mt_plugin_adapters.plugin", "mt_plugin_multimodal.plugin"),
-    "spelled_media",
+    *("mt_plugin_qwen.plugin", "spelled_media"),
 )
 ENCODERS = {"letters": {"projector": "pairs"}}
 SGD = {"name": "sgd", "lr": 0.1}
@@ -64,7 +64,7 @@ def write_rows(folder: Path) -> None:
         pictures = [_with_pictures(each) for each in rows]
         (folder / f"{name}-pictures.jsonl").write_text("\n".join(map(json.dumps, pictures)))
     for word in WORDS:
-        values = np.random.default_rng(len(word)).integers(0, 256, (20, 24, 3), np.uint8)
+        values = np.random.default_rng(len(word)).integers(0, 256, (8 + 4 * len(word), 24, 3), np.uint8)
         Image.fromarray(values).save(folder / f"{word}.png")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 from mt_core.config.secrets import redact
 from mt_core.config.terminal import escape_controls
@@ -46,6 +47,6 @@ def notice(text: str) -> None:
     LOGGER.log(_PREFIXES.get(text.partition(" ")[0], logging.INFO), text)
 
 
-def for_the_file(text: str, level: int = logging.INFO) -> None:
-    """Write into the log file only."""
-    LOGGER.log(level, text, extra={"file_only": True})
+def for_the_file(text: str, level: int = logging.INFO, *, event: Mapping[str, Any] | None = None) -> None:
+    """Write into the log file only. ``event`` (its ``kind``, and what is known of it) makes it a record of the run's events, too."""
+    LOGGER.log(level, text, extra={"file_only": True, "event": event})

@@ -136,7 +136,7 @@ class Memory:
         import torch
 
         figures = {}
-        if (resident := _resident_gib()) is not None:
+        if (resident := resident_gib()) is not None:
             figures["resident_gib"] = resident
         if torch.cuda.is_available():
             figures["allocated_gib"] = torch.cuda.memory_allocated() / 2**30
@@ -144,8 +144,8 @@ class Memory:
         return Control(metrics=figures)
 
 
-def _resident_gib() -> float | None:
-    """Linux only."""
+def resident_gib() -> float | None:
+    """Return the memory that this process holds, in GiB; Linux only."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except (OSError, ValueError):

@@ -12,6 +12,7 @@ from .predictions import Predictions, PredictionsConfig, predictions_files
 from .printers import LineConfig, build_classification, build_perplexity
 from .spikes import SpikeRollback, SpikeRollbackConfig
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
+from .system import System, SystemConfig, system_files
 from .upload import Upload, UploadConfig
 
 _MOVING_BASE = ("adapter:relora", "adapter:plora", "adapter:delta-lora")
@@ -107,6 +108,15 @@ def _accounts() -> list[Component]:
             config=MemoryConfig,
             build=Memory,
             summary="memory of the process and of the device, at each step",
+            source="https://docs.kernel.org/filesystems/proc.html",
+            layouts=ANY,
+        ),
+        Component(
+            name="system",
+            config=SystemConfig,
+            build=System,
+            writes=system_files,
+            summary="processors, memory, GPU and free disk every few seconds, of each rank",
             source="https://docs.kernel.org/filesystems/proc.html",
             layouts=ANY,
         ),

@@ -16,6 +16,7 @@ from mt_tools.generation.progress import Progress
 from mt_tools.generation.prompts import template_of
 from mt_tools.generation.rows import PromptRow
 from mt_train.data.media.rules import MediaRules
+from mt_train.generation.backend import Backend
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import PromptIds
 
@@ -30,10 +31,11 @@ def answer(
     batch_size: int,
     chat_template: str | None = None,
     rules: MediaRules = NO_MEDIA,
+    backend: Backend | None = None,
 ) -> None:
     """Append a line for each row, in order. The keys are places in the whole file, which decide what is drawn.
 
-    Files of media, which are read by ``rules``, may lie in the folder of ``file``.
+    Files of media, which are read by ``rules``, may lie in the folder of ``file``. A ``backend`` writes the texts instead of the model.
 
     Raises ``DataError`` with file and line for a prompt that does not fit, before the first text is made.
     """
@@ -43,7 +45,8 @@ def answer(
     found: dict[int, Generation] = {}
     unwritten = deque(rows)
     with Progress(len(rows)) as progress:
-        for index, text in writer.write(prompts, batch_size):
+        texts = writer.write(prompts, batch_size) if backend is None else writer.write_elsewhere(prompts, backend)
+        for index, text in texts:
             found[index] = text
             progress.advance(1, len(text.ids))
             lines = []

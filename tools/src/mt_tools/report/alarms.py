@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mt_tools.report.predictions import lines_of, shorten
+from mt_tools.report.files import lines_of
+from mt_tools.report.predictions import shorten
 
 MAX_ALARMS = 50
 """Alarms that the page shows."""
@@ -20,6 +21,19 @@ class Alarms:
     texts: list[str] = field(default_factory=list)
     left_out: int = 0
     unread: int = 0
+
+    def add(self, line: str) -> None:
+        """Take in the next line of the file."""
+        try:
+            content = json.loads(line)
+            text = f"step {int(content['step']):,}: {shorten(content['alarm'])}: {shorten(content['text'])}"
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            self.unread += 1
+            return
+        if len(self.texts) < MAX_ALARMS:
+            self.texts.append(text)
+        else:
+            self.left_out += 1
 
     def remarks(self) -> Iterator[str]:
         """Yield the alarms, and what a reader of the page has to know about them."""
@@ -34,14 +48,5 @@ def read_alarms(path: Path) -> Alarms:
     """Read a file; one that is missing is empty."""
     found = Alarms()
     for line in lines_of(path):
-        try:
-            content = json.loads(line)
-            text = f"step {int(content['step']):,}: {shorten(content['alarm'])}: {shorten(content['text'])}"
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            found.unread += 1
-            continue
-        if len(found.texts) < MAX_ALARMS:
-            found.texts.append(text)
-        else:
-            found.left_out += 1
+        found.add(line)
     return found

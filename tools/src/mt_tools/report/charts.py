@@ -66,7 +66,7 @@ ANSWERS = (
 NOT_DRAWN = frozenset({"step", "tokens"})
 
 
-def charts(runs: Sequence[Run]) -> list[Chart]:
+def charts_of(runs: Sequence[Run]) -> list[Chart]:
     """A chart for every figure that any of the runs has; ``eval_x`` is drawn with ``x`` where there is an ``x``."""
     found = dict.fromkeys(key for run in runs for key in run.curves.series if key not in NOT_DRAWN)
     loss = Chart("loss", "Loss", _loss_unit(runs), held_out="eval_loss")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mt_tools.report.files import lines_of
 from mt_tools.report.series import Series
 
 SECONDS = "seconds"
@@ -23,8 +24,22 @@ class Curves:
     seconds: Series = field(default_factory=Series)
     records: int = 0
     last_step: int = 0
+    lines: int = 0
     unread: list[int] = field(default_factory=list)
     cut_short: bool = False
+    _clock: _Clock = field(default_factory=lambda: _Clock())
+
+    def add(self, line: str) -> int | None:
+        """Take in the next line of the file; the step of its record, ``None`` for a line that is none."""
+        self.lines += 1
+        record = _record(line)
+        if record is not None:
+            return _add(self, record)
+        if line.endswith("\n"):
+            self.unread.append(self.lines)
+        else:
+            self.cut_short = True
+        return None
 
     def __getitem__(self, key: str) -> Series:
         """The series of this key, empty where the run has none."""
@@ -58,20 +73,8 @@ class Curves:
 def read_curves(path: Path) -> Curves:
     """All records of a file; one that is missing is empty."""
     curves = Curves()
-    if not path.is_file():
-        return curves
-    clock = _Clock()
-    whole = True
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            record = _record(line)
-            whole = line.endswith("\n")
-            if record is not None:
-                _add(curves, record, clock)
-            elif whole:
-                curves.unread.append(number)
-            else:
-                curves.cut_short = True
+    for line in lines_of(path):
+        curves.add(line)
     return curves
 
 
@@ -85,8 +88,8 @@ def _record(line: str) -> dict[str, Any] | None:
     return record if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**53 else None
 
 
-def _add(curves: Curves, record: dict[str, Any], clock: _Clock) -> None:
-    step = record.pop("step")
+def _add(curves: Curves, record: dict[str, Any]) -> int:
+    step: int = record.pop("step")
     curves.records += 1
     curves.last_step = max(curves.last_step, step)
     for key, value in record.items():
@@ -96,7 +99,8 @@ def _add(curves: Curves, record: dict[str, Any], clock: _Clock) -> None:
             if series is None:
                 series = curves.series[key] = Series()
             series.add(step, number)
-    curves.seconds.add(step, clock.after(record))
+    curves.seconds.add(step, curves._clock.after(record))
+    return step
 
 
 def to_number(value: Any) -> float | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mt_tools.report.curves import to_number
-from mt_tools.report.predictions import lines_of, shorten
+from mt_tools.report.files import lines_of
+from mt_tools.report.predictions import shorten
 
 MAX_GROUPS = 500
 """Groups of one evaluation that the page shows."""
@@ -35,6 +36,17 @@ class Evaluations:
     newest: dict[str, NewestFindings] = field(default_factory=dict)
     unread: int = 0
 
+    def add(self, line: str) -> None:
+        """Take in the next line of the file."""
+        try:
+            content = json.loads(line)
+            name, asked = shorten(content["evaluation"]), _newest_findings(content)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            self.unread += 1
+            return
+        if name not in self.newest or asked.step >= self.newest[name].step:
+            self.newest[name] = asked
+
     def remarks(self) -> Iterator[str]:
         """Yield what a reader of the page has to know about the findings."""
         for name, asked in self.newest.items():
@@ -48,19 +60,8 @@ def read_evaluations(path: Path) -> Evaluations:
     """Read a file; one that is missing is empty."""
     found = Evaluations()
     for line in lines_of(path):
-        _add(found, line)
+        found.add(line)
     return found
-
-
-def _add(found: Evaluations, line: str) -> None:
-    try:
-        content = json.loads(line)
-        name, asked = shorten(content["evaluation"]), _newest_findings(content)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        found.unread += 1
-        return
-    if name not in found.newest or asked.step >= found.newest[name].step:
-        found.newest[name] = asked
 
 
 def _newest_findings(content: Mapping[str, Any]) -> NewestFindings:

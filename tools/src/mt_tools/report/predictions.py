@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mt_tools.report.files import lines_of
+
 MAX_STEPS = 20
 """The newest evaluations whose samples the page shows."""
 
@@ -36,6 +38,23 @@ class Predictions:
     left_out: int = 0
     unread: int = 0
 
+    def add(self, line: str) -> None:
+        """Take in the next line of the file."""
+        try:
+            content = json.loads(line)
+            step = int(content["step"])
+            sample = Prediction(*(shorten(content.get(key)) for key in ("row_id", "prompt", "expected", "text")))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            self.unread += 1
+            return
+        of_step = self.by_step.setdefault(step, [])
+        if len(of_step) < MAX_PREDICTIONS:
+            of_step.append(sample)
+        else:
+            self.left_out += 1
+        if len(self.by_step) > MAX_STEPS:
+            self.left_out += len(self.by_step.popitem(last=False)[1])
+
     def remarks(self) -> Iterator[str]:
         """Yield what a reader of the page has to know about the samples."""
         if self.left_out:
@@ -51,32 +70,8 @@ def read_predictions(path: Path) -> Predictions:
     """The samples of a file; one that is missing is empty."""
     samples = Predictions()
     for line in lines_of(path):
-        _add(samples, line)
+        samples.add(line)
     return samples
-
-
-def lines_of(path: Path) -> Iterator[str]:
-    """Yield the lines of a file, whatever its bytes are; none of one that is missing."""
-    if path.is_file():
-        with path.open(encoding="utf-8", errors="replace") as file:
-            yield from file
-
-
-def _add(samples: Predictions, line: str) -> None:
-    try:
-        content = json.loads(line)
-        step = int(content["step"])
-        sample = Prediction(*(shorten(content.get(key)) for key in ("row_id", "prompt", "expected", "text")))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        samples.unread += 1
-        return
-    of_step = samples.by_step.setdefault(step, [])
-    if len(of_step) < MAX_PREDICTIONS:
-        of_step.append(sample)
-    else:
-        samples.left_out += 1
-    if len(samples.by_step) > MAX_STEPS:
-        samples.left_out += len(samples.by_step.popitem(last=False)[1])
 
 
 def shorten(text: object) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mt_tools.report.curves import to_number
-from mt_tools.report.predictions import lines_of, shorten
+from mt_tools.report.files import lines_of
+from mt_tools.report.predictions import shorten
 
 MAX_PROMPTS = 4
 """Prompts that the page shows: those that came in most iterations, of these the first."""
@@ -136,6 +137,11 @@ class Rollouts:
         """Return whether some prompt came in more than one iteration."""
         return any(history.seen > 1 for history in self.by_row.values())
 
+    def add(self, line: str) -> None:
+        """Take in the next line of the file."""
+        if not _is_passed_over(self, line):
+            _add(self, line)
+
     def remarks(self) -> Iterator[str]:
         """Yield what a reader of the page has to know about the answers."""
         if self.unread:
@@ -146,8 +152,7 @@ def read_rollouts(path: Path) -> Rollouts:
     """Read a file; one that is missing is empty."""
     found = Rollouts()
     for line in lines_of(path):
-        if not _is_passed_over(found, line):
-            _add(found, line)
+        found.add(line)
     return found
 
 

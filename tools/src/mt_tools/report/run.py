@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mt_core.errors import UsageError
 from mt_core.protocols import NATS_PER_TOKEN
-from mt_tools.report.alarms import read_alarms
-from mt_tools.report.curves import Curves, read_curves
-from mt_tools.report.evaluations import Evaluations, read_evaluations
-from mt_tools.report.predictions import Predictions, read_predictions
-from mt_tools.report.rollouts import Rollouts, read_rollouts
+from mt_tools.report.alarms import Alarms
+from mt_tools.report.curves import Curves
+from mt_tools.report.evaluations import Evaluations
+from mt_tools.report.files import lines_of, read_plain
+from mt_tools.report.predictions import Predictions
+from mt_tools.report.rollouts import Rollouts
+from mt_tools.report.state import RunState, read_state
 from mt_train.checkpoint.store import CheckpointStore
 from mt_train.config.files import read_config
 
@@ -38,6 +41,7 @@ class Run:
     rollouts: Rollouts
     checkpoints: tuple[int, ...]
     completed: bool
+    state: RunState
     remarks: tuple[str, ...]
 
     @property
@@ -103,39 +107,87 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def read_run(folder: Path, name: str) -> Run:
-    """Read one folder. Raises ``UsageError`` when its config cannot be read."""
-    remarks: list[str] = []
+class RunLines:
+    """The files of a run that grow by lines, each with what takes these in, in their order."""
+
+    def __init__(self) -> None:
+        self.alarms, self.curves, self.samples = Alarms(), Curves(), Predictions()
+        self.evaluations, self.rollouts = Evaluations(), Rollouts()
+
+    @property
+    def files(self) -> Mapping[str, TakesLines]:
+        """What takes the lines of each file."""
+        return {f"{'metrics' if name == 'curves' else name}.jsonl": content for name, content in vars(self).items()}
+
+    def forget(self, file: str) -> None:
+        """Begin a file anew."""
+        name = "curves" if file == "metrics.jsonl" else file.removesuffix(".jsonl")
+        setattr(self, name, type(getattr(self, name))())
+
+
+class TakesLines(Protocol):
+    """Content of a file that is read line by line."""
+
+    def add(self, line: str) -> object:
+        """Take in the next line."""
+        ...
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what a reader of the page has to know about the file."""
+        ...
+
+
+def read_run(folder: Path, name: str, lines: RunLines | None = None) -> Run:
+    """Read one folder; ``lines`` are what was read of it already. No link in it is followed.
+
+    Raises ``UsageError`` when its config cannot be read.
+    """
+    remarks = [f"{path.name} is a link, which is not followed" for path in folder.iterdir() if path.is_symlink()]
+    if not (folder / CONFIG).is_file() or (folder / CONFIG).is_symlink():
+        raise UsageError(f"{folder / CONFIG} is no regular file; put what it leads to in its place")
     config = read_config(folder / CONFIG)
     lock = _read_object(folder / "plugins.lock.json", remarks)
     about = _read_object(folder / "about.json", remarks)
     if about and about.get("schema") != ABOUT_SCHEMA:
         remarks.append(f"about.json has schema {about.get('schema')!r}, and this command knows {ABOUT_SCHEMA}")
-    curves, samples = read_curves(folder / "metrics.jsonl"), read_predictions(folder / "samples.jsonl")
-    evaluations, rollouts = read_evaluations(folder / "evaluations.jsonl"), read_rollouts(folder / "rollouts.jsonl")
-    files = (read_alarms(folder / "alarms.jsonl"), curves, samples, evaluations, rollouts)
+    if lines is None:
+        lines = RunLines()
+        for file, content in lines.files.items():
+            for line in lines_of(folder / file):
+                content.add(line)
+    completed = (folder / "completed").exists()
     return Run(
         name=name,
         folder=folder,
         config=config,
         plugins=_plugins(lock),
         about=about,
-        curves=curves,
-        samples=samples,
-        evaluations=evaluations,
-        rollouts=rollouts,
-        checkpoints=tuple(sorted(step for step, _ in CheckpointStore(folder).list())),
-        completed=(folder / "completed").exists(),
-        remarks=(*remarks, *(text for file in files for text in file.remarks())),
+        curves=lines.curves,
+        samples=lines.samples,
+        evaluations=lines.evaluations,
+        rollouts=lines.rollouts,
+        checkpoints=()
+        if (folder / "checkpoints").is_symlink()
+        else tuple(sorted(step for step, _ in CheckpointStore(folder).list())),
+        completed=completed,
+        state=read_state(folder, about, completed=completed, now=time.time(), step_seconds=_step_seconds(lines.curves)),
+        remarks=(*remarks, *(text for file in lines.files.values() for text in file.remarks())),
     )
+
+
+def _step_seconds(curves: Curves) -> float:
+    """Return the mean time of a step."""
+    seconds = curves.seconds.last
+    return seconds[1] / max(1, curves.records) if seconds else 0.0
 
 
 def _read_object(path: Path, remarks: list[str]) -> dict[str, Any]:
     """A JSON object; a file that is missing is empty, one that is broken too, with a remark."""
-    if not path.is_file():
-        return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = read_plain(path)
+        if text is None:
+            return {}
+        content = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         remarks.append(f"{path.name} cannot be read and was left out: {error}")
         return {}

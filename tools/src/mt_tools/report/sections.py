@@ -10,7 +10,7 @@ from mt_tools.report.evaluations import MAX_GROUPS, NewestFindings
 from mt_tools.report.markup import Markup, element, join, table
 from mt_tools.report.predictions import Prediction
 from mt_tools.report.run import Run
-from mt_tools.report.settings import differences
+from mt_tools.report.settings import differences, flatten, format_value
 from mt_tools.report.summary import Fact, end_of, facts, headline, number, status
 from mt_train.config.files import write_yaml
 from mt_train.config.secrets import redact_config
@@ -56,7 +56,7 @@ def heads(runs: Sequence[Run]) -> Markup:
 
 def _head(run: Run, index: int, *, alone: bool) -> Markup:
     name = NONE if alone else element("h2", swatch(index), run.name)  # the page's title has it
-    state = element("p", status(run), class_="status " + ("done" if run.completed else "stopped"))
+    state = element("p", status(run), class_=f"status {run.state.word}")
     perhaps = element("span", text, class_="detail") if (text := end_of(run)) else NONE
     main = headline(run)
     big = element(
@@ -200,7 +200,17 @@ def _differences(runs: Sequence[Run]) -> Markup:
 
 def _full_size(run: Run, count: int) -> Markup:
     title = element("summary", f"run.yaml of {run.name}" if count > 1 else "run.yaml")
-    return element("details", title, element("pre", write_yaml(redact_config(run.config))))
+    return join(_origins(run, count), element("details", title, element("pre", write_yaml(redact_config(run.config)))))
+
+
+def _origins(run: Run, count: int) -> Markup:
+    """The values that are no defaults, each with where it is from, for a run that says so."""
+    origins, values = run.about.get("origins"), flatten(redact_config(run.config))
+    if not isinstance(origins, dict):
+        return NONE
+    rows = [[str(key), format_value(values[key]), str(origin)] for key, origin in origins.items() if key in values]
+    title = element("summary", f"What {run.name} was given" if count > 1 else "What it was given")
+    return element("details", title, table(["Key", "value", "from"], rows)) if rows else NONE
 
 
 # ---------------------------------------------------------------------------------------------------- data and plugins

@@ -50,6 +50,7 @@ class Series:
         self.lowest: tuple[int, float] | None = None
         self.highest: tuple[int, float] | None = None
         self._max_groups = max_groups
+        self._joins = False
         self._groups: dict[int, Group] = {}
 
     def add(self, step: int, value: float | None) -> None:
@@ -69,6 +70,7 @@ class Series:
     def _fill(self, group: Group, step: int, value: float) -> None:
         group.low, group.high = min(group.low, value), max(group.high, value)
         group.total, group.count = group.total + value, group.count + 1
+        self._joins = self._joins or group.count > 1
         self.last = (step, value)
         if self.lowest is None or value < self.lowest[1]:
             self.lowest = self.last
@@ -85,6 +87,7 @@ class Series:
                     wider[index // 2] = group
                 else:
                     half.join(group)
+                    self._joins = self._joins or half.count > 1
             self._groups = wider
 
     @property
@@ -92,30 +95,45 @@ class Series:
         """Return the sum of all finite values."""
         return math.fsum(group.total for group in self._groups.values())
 
-    def groups(self) -> Iterator[Group]:
-        """All groups in the order of their steps."""
-        return (group for _, group in sorted(self._groups.items()))
+    @property
+    def form(self) -> tuple[int, bool]:
+        """Return what the columns of ``data`` depend on; while it stays, groups before the newest step's never change."""
+        return self.width, self._joins
 
-    def data(self) -> dict[str, Any]:
-        """Return what the page draws: columns of first steps ``x``, means ``y``, and of lowest and highest values."""
-        groups = list(self.groups())
+    def groups(self, since: int | None = None) -> Iterator[Group]:
+        """All groups in the order of their steps; with ``since`` the one that holds this step, and those behind it."""
+        first = 0 if since is None else (since - 1) // self.width
+        found = (
+            self._groups.items() if since is None else ((i, group) for i, group in self._groups.items() if i >= first)
+        )
+        return (group for _, group in sorted(found))
+
+    def data(self, since: int | None = None) -> dict[str, Any]:
+        """Return what the page draws: columns of first steps ``x``, means ``y``, and of lowest and highest values.
+
+        With ``since`` only groups that hold this step or later ones, and ``from``, the step where these begin.
+        """
+        groups = list(self.groups(since))
         columns: dict[str, Any] = {"w": self.width, "x": [group.first for group in groups]}
         columns["y"] = [round_for_json(group.mean) for group in groups]
-        if any(group.count > 1 for group in groups):
+        if since is not None:
+            columns["from"] = (since - 1) // self.width * self.width + 1
+        if self._joins:
             columns["last"] = [group.last for group in groups]
             columns["lo"] = [round_for_json(group.low) for group in groups]
             columns["hi"] = [round_for_json(group.high) for group in groups]
         return columns
 
-    def corners(self) -> dict[str, Any]:
-        """A series that never falls, such as tokens so far, as corners to interpolate between."""
+    def corners(self, since: int | None = None) -> dict[str, Any]:
+        """A series that never falls, such as tokens so far, as corners to interpolate between; ``since`` as in ``data``."""
         pairs = [
             pair
-            for group in self.groups()
+            for group in self.groups(since)
             if group.count
             for pair in dict.fromkeys(((group.first, group.low), (group.last, group.high)))
         ]
-        return {"x": [step for step, _ in pairs], "y": [round_for_json(value, digits=9) for _, value in pairs]}
+        start = {} if since is None else {"from": (since - 1) // self.width * self.width + 1}
+        return start | {"x": [step for step, _ in pairs], "y": [round_for_json(value, digits=9) for _, value in pairs]}
 
 
 def round_for_json(value: float | None, digits: int = DIGITS) -> float | int | None:

@@ -24,17 +24,16 @@ class Fact:
 def status(run: Run) -> str:
     """``completed``, or how it ended and how far it came."""
     done, total = run.curves.last_step, run.total_steps
-    if run.completed:
+    if run.state.word == "completed":
         return f"completed, {done:,} steps"
-    word = "failed" if run.ending.get("reason") == "failed" else "stopped"
-    return f"{word} at step {done:,}" + (f" of {total:,}" if total else "")
+    return f"{run.state.text} at step {done:,}" + (f" of {total:,}" if total else "")
 
 
 def end_of(run: Run) -> str:
     """Return what ended a run that is not complete; a run that is killed cannot write it down."""
-    if run.completed:
-        return ""
-    return f" ({run.ending.get('error') or 'no cause is known'})" if run.ending else " or still running"
+    if not run.state.is_known:
+        return " or still running"
+    return f" ({run.state.reason})" if run.state.reason else ""
 
 
 def headline(run: Run) -> Fact:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,7 @@ from mt_core.components import (
     WeightsFormat,
 )
 from mt_core.config.base import ModelConfig, MtConfig
+from mt_core.errors import UsageError
 from mt_core.groups import whole_shape
 from mt_core.media import EncoderComponent, EncoderConfig
 from mt_core.plugins.host import Offer
@@ -63,6 +64,8 @@ class Parts:
     """Parts of each, by the same places; ``None`` where there are none."""
     uses: Mapping[str, Uses]
     """Components of the run that each takes, by the same places."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where a value of the config comes from, by its key; those that are not here are defaults."""
     adapters_follow: bool = False
     """Whether adapters come into the model that the config does not name: its experts are listed for them."""
 
@@ -79,6 +82,7 @@ class Parts:
             stem=resolved.stem,
             made_of=resolved.parts,
             uses=resolved.uses,
+            origins=resolved.origins,
         )
 
     # ------------------------------------------------------------------------------------------------- what is built
@@ -163,6 +167,12 @@ class Parts:
 
             width = _width(model.head)
             model.media = MediaInputs({each.name: each.build(width) for each in self.encoders})
+            blocks = len(model.layers()) - 3
+            if model.media.levels > blocks:
+                raise UsageError(
+                    f"a projector adds something behind each of the first {model.media.levels} blocks (levels), and the model has {blocks};"
+                    " take an encoder with features of fewer blocks, or a deeper model"
+                )
 
     @cached_property
     def encoders(self) -> tuple[RunEncoder, ...]:

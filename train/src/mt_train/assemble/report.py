@@ -123,6 +123,7 @@ def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> 
         "total_steps": total_steps,
         "loss_unit": loss_unit_of(data.objective),
         "sequence_len": config.train.sequence_len,
+        "origins": dict(parts.origins),
     }
 
 

@@ -33,7 +33,7 @@ from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
 from mt_train.assemble.rollouts import make_rollouts
 from mt_train.assemble.samples import sample_writer
-from mt_train.assemble.saving import Saver
+from mt_train.assemble.saving import Saver, tell_saved
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
@@ -82,6 +82,7 @@ class Session:
         self.samples = sample_writer(self.config, data, engine, output)
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
+        self.step = 0
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
         make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
         self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
@@ -108,6 +109,7 @@ class Session:
         """Train to the end (from a checkpoint, if given), and leave the folder complete."""
         self.events.send("on_model_built", manifest["step"] if manifest else 0)
         progress = self.restore(checkpoint, manifest)
+        self.step = progress.step
         check_isolation_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
         recorder = open_recorder(
             self.parts,
@@ -175,6 +177,7 @@ class Session:
 
         def on_record(record: StepRecord) -> Control:
             after_step()
+            self.step = record.step
             self.description.refuse_lost()
             recorder.append(record)
             if is_fresh:
@@ -281,7 +284,9 @@ class Session:
         self.saver.save(progress.step, content, self.events.callbacks.tensors())
 
     def _saver(self, folder: Path) -> Saver:
-        def on_saved(step: int, checkpoint: Path) -> None:
+        def on_saved(step: int, checkpoint: Path, seconds: float) -> None:
+            if self.process.is_main:
+                tell_saved(step, checkpoint, seconds)
             self.events.send("on_checkpoint_saved", step, checkpoint=checkpoint)
 
         timeout = self.config.parallel.timeout_seconds

@@ -90,6 +90,7 @@ def take_steps(
     # Session: connects the engine with rows, callbacks and files.
     found = found_sizes(config.train, parts.config.train)
     session = Session(parts, data, engine, output, stopper, found=found, reference=reference)
+    log.step = lambda: session.step
     outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=profile)
     # Leave together: a launcher ends the rest when one process ends with a code other than 0, and rank 0 may be writing.
     barrier()

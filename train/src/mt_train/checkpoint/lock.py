@@ -36,6 +36,11 @@ class Holder:
         return cls(os.getpid(), socket.gethostname(), boot)
 
     @property
+    def is_here(self) -> bool:
+        """Return whether it ran on this machine, in whichever of its starts: nothing can be asked about another one."""
+        return self.host == Holder.this().host
+
+    @property
     def lives(self) -> bool:
         """Return whether it certainly still runs, as far as this machine can know."""
         here = Holder.this()
@@ -90,6 +95,20 @@ def refuse_lost(path: Path) -> None:
             " checkpoints so far are where that folder is now, or gone with it, and nothing more can be saved; choose an --output"
             " that stays, and start the run again"
         )
+
+
+def read_holder(path: Path) -> Holder | None:
+    """Return who a lock file names: the holder, or one that was killed; nobody where it is free or cannot be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _read(handle)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
 
 
 def _claim(handle: int, path: Path) -> list[str]:

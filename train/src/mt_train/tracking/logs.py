@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -15,6 +15,7 @@ from mt_core.config.secrets import redact
 from mt_core.config.terminal import escape_controls
 from mt_core.files import make_folder, open_regular
 from mt_core.tracking.logs import CONSOLE, LOGGER, for_the_file, print_text
+from mt_train.tracking.events import FILE, EventsFile
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -38,16 +39,25 @@ def show(text: str) -> None:
 
 
 class RunLog:
-    """The log file of one process of a run. What is said before ``open`` is kept and written then."""
+    """The log file of one process of a run, and of rank 0 its events. What is said before ``open`` is kept and written then.
+
+    ``step`` gives the last step that was finished, for the events.
+    """
 
     def __init__(self, rank: int, level: str) -> None:
         self._name = f"rank-{rank}.log"
+        self._is_first = rank == 0
+        self.step: Callable[[], int] = lambda: 0
+        self._events: EventsFile | None = None
         self._level = LEVELS[level]
         self._early = _EarlyRecords(self._level)
         self._file: logging.FileHandler | None = None
 
     def open(self, run_folder: Path) -> None:
         """Write to the run's folder from now on; where that fails, a warning says so."""
+        if self._is_first:
+            self._events = EventsFile(run_folder / FILE, lambda: self.step())
+            self._follow(self._events)
         folder = run_folder / "logs"
         try:
             make_folder(folder)
@@ -57,14 +67,22 @@ class RunLog:
             return
         self._file.setLevel(self._level)
         self._file.setFormatter(_Redaction("%(asctime)s %(levelname)-7s %(message)s"))
-        for record in self._early.records:
-            self._file.handle(record)
+        self._follow(self._file)
         LOGGER.removeHandler(self._early)
-        LOGGER.addHandler(self._file)
+
+    def _follow(self, handler: logging.Handler) -> None:
+        """Give a handler what was said so far, and what will be."""
+        for record in self._early.records:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+        LOGGER.addHandler(handler)
 
     def close(self) -> None:
         """Leave the logger as it was."""
         LOGGER.removeHandler(self._early)
+        if self._events is not None:
+            LOGGER.removeHandler(self._events)
+            self._events.close()
         if self._file is not None:
             LOGGER.removeHandler(self._file)
             self._file.close()

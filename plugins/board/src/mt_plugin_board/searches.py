@@ -1,0 +1,77 @@
+"""The trials of a search as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mt_core import UsageError
+from mt_tools.report import read_plain
+from mt_train.command import read_config
+
+from .scan import SEARCH
+
+TABLE = "trials.csv"
+MOST_TRIALS = 5000
+MOST_LETTERS = 300
+OF_EVERY_TRIAL = ("trial", "state", "steps", "seconds", "run", "error")
+
+
+def read_search(folder: Path, identifier: str) -> dict[str, Any]:
+    """Return columns and trials of a search, those with a link to their run. Raises ``OSError`` where it cannot be read."""
+    text = read_plain(folder / TABLE)
+    rows = list(csv.reader(io.StringIO(text or "", newline="")))[: MOST_TRIALS + 1] if text else []
+    head = [cell[:MOST_LETTERS] for cell in rows[0]] if rows else []
+    trials: list[dict[str, Any]] = [
+        dict(zip(head, (cell[:MOST_LETTERS] for cell in row), strict=False)) for row in rows[1:]
+    ]
+    metric = head[2] if len(head) > 2 else ""
+    _mark_best(trials, metric, _better(folder))
+    return {
+        "id": identifier,
+        "metric": metric,
+        "keys": [key for key in head if key not in OF_EVERY_TRIAL and key != metric],
+        "trials": [trial | {"id": f"{identifier}/{trial.get('run', '')}"} for trial in trials],
+    }
+
+
+def _better(folder: Path) -> Callable[[list[float]], float]:
+    """Return which of several figures is best by the search's own word; the least where it says nothing."""
+    try:
+        wanted = str(read_config(folder / SEARCH).get("metric", ""))
+    except UsageError:
+        wanted = ""
+    return max if wanted.endswith(":max") else min
+
+
+def _mark_best(trials: list[dict[str, Any]], metric: str, better: Callable[[list[float]], float]) -> None:
+    figures = {
+        place: _figure(trial.get(metric, "")) for place, trial in enumerate(trials) if trial.get("state") == "complete"
+    }
+    known = [figure for figure in figures.values() if figure is not None]
+    for place, figure in figures.items():
+        if known and figure == better(known):
+            trials[place]["best"] = True
+            return
+
+
+def _figure(text: str) -> float | None:
+    try:
+        figure = float(text)
+    except ValueError:
+        return None
+    return figure if math.isfinite(figure) else None
+
+
+def stamp(folder: Path) -> tuple[int, int] | None:
+    """Return what changes when the table does."""
+    try:
+        status = os.lstat(folder / TABLE)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
