@@ -77,7 +77,7 @@ def host_of(header: str) -> str:
         name, bracket, port = text[1:].partition("]")
         port = port.removeprefix(":") if port.startswith(":") else port and "no port"
     else:
-        name, bracket, port = text.partition(":")
+        name, _bracket, port = text.partition(":")
     return name if port.isdigit() or not port else ""
 
 
