@@ -37,6 +37,9 @@ FROM = {
 NAMED_BY = ("import_module", "package")
 """Functions that import what their first argument names; the second is that of the trackers and evaluations."""
 
+ELSEWHERE = ROOT / "tools/src/mt_tools/convert/readers"
+"""Programs that run where another reader of exported folders is installed, and in no environment of ours."""
+
 WITHOUT_AN_IMPORT = {
     "mt-plugin-alignment": "the kind of samplers; found as any plugin is",
     "mt-plugin-datasets": "rows of the sets that evaluations ask about; found as any plugin is",
@@ -97,7 +100,8 @@ def not_imported(folder: Path) -> list[str]:
 
 
 def sources(folder: Path, *parts: str) -> list[Path]:
-    return sorted(path for part in ("src", *parts) for path in (folder / part).rglob("*.py"))
+    found = (path for part in ("src", *parts) for path in (folder / part).rglob("*.py"))
+    return sorted(path for path in found if path.parent != ELSEWHERE)
 
 
 def declared_names(folder: Path) -> set[str]:

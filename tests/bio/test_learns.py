@@ -1,6 +1,6 @@
 """Which of four 6-mers is planted in 32 random bases: an encoder with drawn weights, a linear projector and a classifier learn it.
 
-At chance where the answers are those of other sequences: the signal goes through the features and nowhere else.
+Where they train on sequences of other rows they are at chance: the signal goes through the features and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from drawn import COMPONENTS, drawn, ids_of
 pytestmark = pytest.mark.soak
 MOTIFS = ("TATAAA", "GGCGCC", "CACGTG", "GATTAC")
 BATCH = 64
+STEPS = {"hyenadna": 400, "dnabert2": 1500}
+CHANCE = 0.31
+"""Of four answers with 2,000 sequences: six standard deviations above a quarter."""
 RATES = {"hyenadna": 1e-3, "dnabert2": 3e-3}
-"""Peak rate of each. At 1e-3 DNABERT-2 has 93 % after 1,300 of 1,500 steps, at 3e-3 94 % after 900."""
+"""Peak rate of each. DNABERT-2 has 93 % after 1,300 of 1,500 steps at 1e-3; after all of them at 3e-3 it has 96.7, 97.5 and 96.7 % with
+the seeds 0 to 2, and at 5e-3 97.6 and 96.8 % with 0 and 1."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "hyenadna": {"dim": 64, "n_layers": 2, "l_max": 64},
     "dnabert2": {"dim": 64, "n_layers": 2, "n_heads": 8, "ffn_dim": 128, "vocabulary": "character"},
@@ -45,10 +49,10 @@ def planted(random: np.random.Generator, count: int) -> tuple[list[bytes], Tenso
 class Classifier(nn.Module):
     """Encoder, linear projector, the mean of each channel over an item, and a linear head."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, seed: int) -> None:
         super().__init__()
         self.name, self.config = name, COMPONENTS[name].config(**OPTIONS[name])
-        self.encoder = drawn(name, self.config)
+        self.encoder = drawn(name, self.config, seed)
         self.projector = nn.Linear(64, 64)
         self.head = nn.Linear(64, len(MOTIFS))
 
@@ -59,16 +63,18 @@ class Classifier(nn.Module):
         return self.head(torch.stack([each.mean(0) for each in projected.split(features)]))
 
 
-def train(name: str, steps: int) -> Classifier:
-    """A classifier after so many steps."""
-    torch.manual_seed(0)
-    random, model = np.random.default_rng(0), Classifier(name).train()
+def train(name: str, steps: int, seed: int, *, shuffled: bool = False) -> Classifier:
+    """A classifier after so many steps; with ``shuffled`` sequences and answers are those of different rows."""
+    torch.manual_seed(seed)
+    random, model = np.random.default_rng(seed), Classifier(name, seed).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATES[name])
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / 50) * (1 + math.cos(math.pi * step / steps)) / 2
     )
     for _ in range(steps):
         contents, answers = planted(random, BATCH)
+        if shuffled:  # not among the 64 of the batch: its own answer is one of these, so that it comes a little more often than others
+            contents, _ = planted(random, BATCH)
         optimizer.zero_grad()
         F.cross_entropy(model(contents), answers).backward()
         optimizer.step()
@@ -76,13 +82,31 @@ def train(name: str, steps: int) -> Classifier:
     return model.eval()
 
 
-@pytest.mark.parametrize(("name", "steps"), [("hyenadna", 400), ("dnabert2", 1500)])
-def test_a_planted_motif_is_learned_and_nothing_of_other_rows(name: str, steps: int) -> None:
-    model = train(name, steps)
-    contents, answers = planted(np.random.default_rng(1), 1000)
+def exact(model: Classifier) -> tuple[float, float, float]:
+    """Share of 2,000 new sequences whose answer is found, of those with the answer of another one, and the loss (nats)."""
+    contents, answers = planted(np.random.default_rng(100), 2000)
     with torch.no_grad():
-        found = model(contents).argmax(1)
-    own, others = ((found == wanted).double().mean().item() for wanted in (answers, answers[torch.randperm(1000)]))
-    print(f"{name}: {own:.1%} after {steps} steps, {others:.1%} with answers of other rows")
+        logits = model(contents)
+        found, loss = logits.argmax(1), F.cross_entropy(logits, answers).item()
+    others = answers[torch.randperm(len(answers), generator=torch.Generator().manual_seed(0))]
+    own, other = ((found == wanted).double().mean().item() for wanted in (answers, others))
+    return own, other, loss
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("name", "steps"), STEPS.items())
+def test_a_planted_motif_is_learned(name: str, steps: int, seed: int) -> None:
+    own, others, loss = exact(train(name, steps, seed))
+    print(f"{name}, seed {seed}: {own:.1%} after {steps} steps, {others:.1%} with answers of other rows")
     assert own >= 0.95
-    assert others <= 0.31
+    assert loss < 0.25
+    assert others <= CHANCE
+
+
+@pytest.mark.parametrize(("name", "steps"), STEPS.items())
+def test_nothing_is_learned_from_sequences_of_other_rows(name: str, steps: int) -> None:
+    """Told by the loss: where all four answers are as likely up to a hair, the one that comes first may go with the motif for no reason,
+    and four motifs are few to be wrong about."""
+    own, _, loss = exact(train(name, steps, 0, shuffled=True))
+    print(f"{name}: {own:.1%}, {loss:.4f} nats after {steps} steps with sequences of other rows")
+    assert abs(loss - math.log(len(MOTIFS))) < 0.03

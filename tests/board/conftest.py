@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from chromium import Chromium, started_chromium
-from served import ABOUT, CONFIG, record, text_of
+from board_runs import ABOUT, CONFIG, record, text_of
 
 
 @pytest.fixture

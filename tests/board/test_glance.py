@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from served import append, record, text_of
+from board_runs import append, record, text_of
 
 from mt_core import UsageError
 from mt_plugin_board.glance import Glance

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 from chromium import Chromium
-from served import Client, append, record, served
+from board_runs import Client, append, record, served
 
 from mt_core.tracking.step_lines import StepLines
 

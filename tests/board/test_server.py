@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from served import append, record, served
+from board_runs import append, record, served
 
 from mt_core import MtError, UsageError
 from mt_plugin_board import server as server_module

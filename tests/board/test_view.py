@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import append, record, text_of
+from board_runs import append, record, text_of
 
 from mt_core.tracking.step_lines import StepLines
 from mt_plugin_board.reader import RunReader

@@ -68,8 +68,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral, by transformers' own code": {"name": "huggingface", "config": MISTRAL},
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
-OF_SHARED_BLOCKS = ("mistral", "mixtral", "smollm-3", "olmo-3", "phi-4", "glm-4")
-"""Families of blocks that the others show on every layout; a few layouts of each."""
+OF_SHARED_BLOCKS = (
+    *("gemma-1", "gemma-2", "qwen-2.5", "qwen-3"),
+    *("mistral", "mixtral", "smollm-3", "olmo-3", "phi-4", "glm-4"),
+)
+"""Families of blocks that the others show on every layout; a few layouts of each, and all of them with -m soak."""
 FEW_LAYOUTS = ("whole", "packed", "zero1", "zero3", "sequence-packed", "pipeline-packed")
 IN_FULL = [family for family in FAMILIES if family not in OF_SHARED_BLOCKS]
 
@@ -146,6 +149,10 @@ def of_all_families(layouts: dict[str, dict[str, Any]]) -> dict[str, dict[str, A
     }
 
 
+LEFT_OUT = [(family, layout) for family in FAMILIES for layout in SHARED if layout not in layouts_of(family, SHARED)]
+"""Layouts of families of shared blocks that are left to -m soak."""
+
+
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     mixtures = {f"{name}: whole": {"stage": 0, "family": slot} for name, slot in MIXTURES.items()}
@@ -171,6 +178,24 @@ def close(first: list[float], second: list[float], tolerance: float) -> bool:
 )
 def test_two_processes_equal_one(one: dict[str, Any], two: dict[str, Any], family: str, layout: str) -> None:
     """Losses, norms and evaluations to 1e-5 of each, and the same tokens; whatever the layout, rows and stops."""
+    assert_alike(one, two, family, layout)
+
+
+@pytest.fixture(scope="module")
+def left_out(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    cases = {f"{family}: {layout}": {**SHARED[layout], "family": FAMILIES[family]} for family, layout in LEFT_OUT}
+    return launch("families/family_worker.py", 2, tmp_path_factory.mktemp("left_out"), cases)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("family", "layout"), LEFT_OUT)
+def test_families_of_shared_blocks_do_so_on_every_layout(
+    one: dict[str, Any], left_out: dict[str, Any], family: str, layout: str
+) -> None:
+    assert_alike(one, left_out, family, layout)
+
+
+def assert_alike(one: dict[str, Any], two: dict[str, Any], family: str, layout: str) -> None:
     alone = one[f"{family}: {'packed' if 'packed' in layout else 'whole'}"]
     shared = two[f"{family}: {layout}"]
     assert alone["tokens"] == shared["tokens"]

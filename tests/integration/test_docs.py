@@ -53,6 +53,7 @@ SKIPPED = {
     "needs-slurm": "submits a job; the script itself runs in a test below",
     "needs-a-download": "fetches weights from the Hub",
     "needs-a-server": "asks a vLLM server on a GPU; tests/vllm_server asks one that speaks its protocol",
+    "needs-the-hub": "writes to the Hub; tests/tools/convert/test_publish.py has one in memory",
     "needs-a-launcher": "starts Python anew in every process, which takes seconds",
 }
 SITE = "site-packages"

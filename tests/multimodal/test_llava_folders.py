@@ -194,8 +194,8 @@ def test_the_text_model_alone_is_read_where_no_encoder_is_named(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("architecture", "told"),
     [
-        ("Qwen2_5_VLForConditionalGeneration", "M-RoPE"),
-        ("Qwen3VLForConditionalGeneration", "M-RoPE"),
+        ("Qwen2VLForConditionalGeneration", "its vision tower is not here"),
+        ("Qwen3VLMoeForConditionalGeneration", "mixture of experts"),
         ("Gemma3ForConditionalGeneration", "in both directions"),
         ("PaliGemmaForConditionalGeneration", "in both directions"),
         ("MllamaForConditionalGeneration", "cross-attention"),

@@ -132,9 +132,9 @@ class BaseProjectorConformance(BasePluginConformance):
         for some in self.draws(list(taken)):
             counts = [taken[each] for each in some]
             found = tuple(self.states(projector, some, self.values(some)).shape)
-            assert found == (sum(counts), self.target), (
-                f"items of {some} (features, grid) become {found}, and tokens() says {counts} for a width of {self.target}; both"
-                " count the same"
+            assert found == (sum(counts), self.target * (1 + projector.levels)), (
+                f"items of {some} (features, grid) become {found}, and tokens() says {counts} for a width of {self.target} and"
+                f" levels={projector.levels}; both count the same"
             )
 
     def test_an_item_is_the_same_beside_any_others(self, mt_host: PluginHost, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from math import isqrt, prod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ class MediaSpan:
     item: MediaItem
     features: int
     grid: Grid | None = None
+
+    @property
+    def cells(self) -> Grid | None:
+        """Tokens as times, rows and columns, where squares of neighbours in the grid are one token each, or every feature is one."""
+        if self.grid is None or not self.tokens:
+            return None
+        factor = isqrt(self.features // self.tokens)
+        cells = self.grid[0], self.grid[1] // max(1, factor), self.grid[2] // max(1, factor)
+        return cells if prod(cells) == self.tokens and self.tokens * factor**2 == self.features else None
 
     def shift(self, tokens: int) -> MediaSpan:
         """Return the same span so many tokens further on, or back where they are below 0."""

@@ -71,7 +71,7 @@ def test_features_stand_in_their_places_and_nowhere_else(media: MediaInputs) -> 
     batch = collate(flatten(ROWS), length=8, pad_id=0)
     hidden_BTD = torch.randn(3, 8, 4)
     given = read(batch, [0, 1, 2, 3, 4, 0])
-    out = media(hidden_BTD, given).flatten(0, 1)
+    out = media(hidden_BTD, given)[0].flatten(0, 1)
     projected = media["dna"](given["dna"])
     places = batch.media["dna"].places_M
     assert torch.equal(out[places], projected)
@@ -84,14 +84,14 @@ def test_parts_of_rows_put_together_are_the_whole_rows_and_their_gradients_add_u
     whole = collate(flatten(ROWS), length=8, pad_id=0)
     hidden_BTD, weight_BTD = torch.randn(3, 8, 4), torch.randn(3, 8, 4)
     letters = [0, 1, 2, 3, 4, 0]
-    out_BTD = media(hidden_BTD, read(whole, letters))
+    out_BTD, _ = media(hidden_BTD, read(whole, letters))
     (out_BTD * weight_BTD).sum().backward()
     expected = {name: parameter.grad.clone() for name, parameter in media.named_parameters()}
     media.zero_grad()
     pieces = []
     for part in range(2):
         cut = slice(4 * part, 4 * part + 4)
-        pieces.append(media(hidden_BTD[:, cut], read(whole.cut(part, 2), letters)))
+        pieces.append(media(hidden_BTD[:, cut], read(whole.cut(part, 2), letters))[0])
         (pieces[-1] * weight_BTD[:, cut]).sum().backward()
     assert torch.equal(torch.cat(pieces, 1), out_BTD)
     for name, parameter in media.named_parameters():
@@ -103,7 +103,7 @@ def test_a_batch_without_items_reaches_every_parameter_with_a_gradient_of_zero(m
     batch = collate(flatten([[sample(5, (1, 2))]]), length=8, pad_id=0)
     dummy = read(batch.cut(1, 2), [0, 1])
     hidden_BTD = torch.randn(1, 4, 4)
-    out = media(hidden_BTD, dummy)
+    out, _ = media(hidden_BTD, dummy)
     assert torch.equal(out, hidden_BTD)
     out.sum().backward()
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in media.parameters())

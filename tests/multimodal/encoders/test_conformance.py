@@ -31,6 +31,8 @@ OPTIONS: dict[str, Any] = {
     "clip": {"keep_class": True},
     "siglip": {"layer": -2},
     "dinov2": {},
+    "qwen2-5-vl": {"blocks": 3, "window": 16, "min_area": 64, "max_area": 1024},
+    "qwen3-vl": {"taps": [0, 2], "table": 5, "min_area": 64, "max_area": 1024, "projector": {"levels": 2}},
     "whisper": {"n_mels": 8, "dim": 16, "n_layers": 2, "n_heads": 2, "ffn_dim": 24, "n_features": 10},
     "hf-image": {"config": VIT},
     "hf-audio": {"config": {"model_type": "wav2vec2", **SIZES, **SOUND}},

@@ -15,6 +15,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("pixel-shuffle", {}),
     ("average", {"factor": 2}),
     ("merger", {"norm": "layer"}),
+    ("merger", {"norm": "layer", "levels": 2}),
     ("pooling", {"pool": "adaptive", "tokens": 3}),
     ("pooling", {"pool": "last"}),
     ("qformer", {"queries": 3, "dim": 16, "depth": 3, "n_heads": 4, "ffn_dim": 20}),

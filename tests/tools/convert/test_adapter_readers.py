@@ -11,12 +11,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from mt_core import UsageError
 from mt_core.adapters.base import PeftForm
-from mt_tools.convert.adapter_readers import base_keys, find_missing_in_base, say_readers, say_vllm
+from mt_tools.convert.adapter_readers import base_keys, check_base_name, find_missing_in_base, say_readers, say_vllm
 
 
-def source(started_from: str | None, weights: Path | None = None) -> Any:
-    return SimpleNamespace(started_from=started_from, weights=weights, parts=SimpleNamespace(merged=()))
+def source(started_from: str | None, weights: Path | None = None, base_name: str | None = None) -> Any:
+    parts = SimpleNamespace(merged=())
+    return SimpleNamespace(started_from=started_from, weights=weights, base_name=base_name, parts=parts)
 
 
 def lora(ranks: dict[str, int], **config: Any) -> PeftForm:
@@ -35,9 +37,9 @@ def lora(ranks: dict[str, int], **config: Any) -> PeftForm:
         ("acme/llama", "acme/llama", None),
         ("acme/llama@v1.0", "acme/llama", "v1.0"),
         ("/home/me/.cache/hub/models--acme--my-llama/snapshots/0a1b", "acme/my-llama", "0a1b"),
-        ("/data/my-llama", "/data/my-llama", None),
-        ("./my-llama", "./my-llama", None),
-        ("data/base/my-llama", "data/base/my-llama", None),
+        ("/data/my-llama", None, None),
+        ("./my-llama", None, None),
+        ("data/base/my-llama", None, None),
         (None, None, None),
     ],
 )
@@ -48,18 +50,28 @@ def test_the_base_has_its_name_on_the_hub_where_one_is_known(
     keys = base_keys(source(given))
     assert keys["base_model_name_or_path"] == name
     assert keys.get("revision") == revision
+    named = base_keys(source(given, base_name="acme/other@v2"))
+    assert named == {"base_model_name_or_path": "acme/other", "revision": "v2"}, (
+        "what is given goes before what is known"
+    )
+
+
+@pytest.mark.parametrize("given", ["/data/my-llama", "./my-llama", "my-llama", "a/b/c", "~/x", "acme/", ""])
+def test_a_base_that_is_no_name_on_the_hub_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="no path"):
+        check_base_name(given)
 
 
 @pytest.mark.parametrize(("rank", "flag"), [(1, 1), (2, 8), (8, 8), (48, 64), (200, 256), (257, 320), (512, 512)])
 def test_the_rank_for_vllm_is_the_least_of_its_values_that_is_enough(rank: int, flag: int) -> None:
     said: list[str] = []
-    say_vllm("acme/llama", Path("out/sums"), rank, said.append)
+    say_vllm(source("acme/llama"), Path("out/sums"), rank, said.append)
     assert said == [f"notice: vllm serve acme/llama --enable-lora --max-lora-rank {flag} --lora-modules sums=out/sums"]
 
 
 def test_a_rank_that_vllm_does_not_take_and_a_method_that_it_does_not_know_are_told() -> None:
     said: list[str] = []
-    say_vllm("acme/llama", Path("out"), 513, said.append)
+    say_vllm(source("acme/llama"), Path("out"), 513, said.append)
     assert said == ["notice: vLLM takes ranks up to 512, and this has 513: give it --merge"]
     for form in (PeftForm({"peft_type": "OFT"}, {}), lora({"q": 4}, use_dora=True)):
         said.clear()

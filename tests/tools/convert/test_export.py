@@ -25,6 +25,7 @@ from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.eval import main as mt_eval
 from mt_tools.cli.generate import main as mt_generate
 from mt_tools.convert.adapter_merge import merge
+from mt_tools.convert.publish import files_of, refuse_private
 from mt_tools.convert.source import open_source
 from mt_train import load_adapters
 from mt_train.assemble.discovery import discover_plugins
@@ -64,11 +65,16 @@ def test_peft_loads_what_was_exported_with_the_logits_of_the_run_and_so_do_we(
     close(theirs(pretrained_folder, tmp_path / "out"), want)
     close(of_folder(pretrained_folder, tmp_path / "out"), want)
     config = json.loads((tmp_path / "out/adapter_config.json").read_text())
-    assert config["base_model_name_or_path"] == str(pretrained_folder)
+    assert config["base_model_name_or_path"] is None, "a path of this machine is no name"
     assert config["target_modules"] == sorted(
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
     assert "is not empty" in export("--run", runs[name], "--output", tmp_path / "out", fails=True)
+    card = (tmp_path / "out/README.md").read_text()
+    assert "library_name: peft\n" in card
+    assert f"- trained: 2 steps, objective pretrain, dataset demo, adapter {NAMES[name][0]}\n" in card
+    assert "mt-plugin-llama 0.1.0" in card
+    refuse_private(tmp_path / "out", files_of(tmp_path / "out"), [pretrained_folder, runs[name]])
 
 
 def test_an_expression_for_targets_ranks_and_alphas_is_read_as_peft_reads_it(

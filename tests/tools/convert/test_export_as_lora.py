@@ -39,7 +39,7 @@ def test_peft_opens_it_with_the_logits_of_the_run_and_so_do_we(
     config = json.loads((out / "adapter_config.json").read_text())
     rank = int(RUNS[name][1])
     assert config["r"] == config["lora_alpha"] <= (2 * rank if name in TWICE else rank)
-    assert config["base_model_name_or_path"] == str(pretrained_folder)
+    assert config["base_model_name_or_path"] is None, "a path of this machine is no name"
 
 
 def test_what_has_no_low_rank_asks_for_one_and_is_compared(

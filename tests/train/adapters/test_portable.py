@@ -6,10 +6,9 @@ size: fp32 keeps 6e-8 of a number, and there is one more product in it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+import sys
 from functools import cache
-from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,41 +21,10 @@ from mt_core.plugins.host import PluginHost
 from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config, unfold
 from mt_train.assemble.discovery import discover_plugins
 
-Config = Mapping[str, Any]
+sys.path.insert(0, str(Path(__file__).parent))  # for lora_readers
 
+from lora_readers import refuse_distance
 
-def by_peft(config: Config, module: str, a_RE: Tensor) -> float:
-    """peft 0.21, ``tuners/lora``: rank and alpha of the first expression that ends the name."""
-    found = {
-        key: next((value for name, value in config[pattern].items() if re.match(rf"(.*\.)?({name})$", module)), None)
-        for key, pattern in (("r", "rank_pattern"), ("lora_alpha", "alpha_pattern"))
-    }
-    rank, alpha = found["r"] or config["r"], found["lora_alpha"] or config["lora_alpha"]
-    assert len(a_RE) == rank, "peft refuses another shape"
-    return alpha / (sqrt(rank) if config["use_rslora"] else rank)
-
-
-def by_vllm(config: Config, module: str, a_RE: Tensor) -> float:
-    """vLLM, ``vllm/lora/peft_helper.py``: one factor for all layers."""
-    return config["lora_alpha"] / (sqrt(config["r"]) if config["use_rslora"] else config["r"])
-
-
-def by_llama_cpp(config: Config, module: str, a_RE: Tensor) -> float:
-    """llama.cpp, ``llama_adapter_lora_weight::get_scale``: one alpha over the tensor's own rank."""
-    return config["lora_alpha"] / len(a_RE)
-
-
-def by_sglang(config: Config, module: str, a_RE: Tensor) -> float:
-    """SGLang, ``sglang/srt/lora``: no rsLoRA."""
-    return config["lora_alpha"] / config["r"]
-
-
-READERS: dict[str, Callable[[Config, str, Tensor], float]] = {
-    "peft": by_peft,
-    "vllm": by_vllm,
-    "llama.cpp": by_llama_cpp,
-    "sglang": by_sglang,
-}
 WRITERS = ["lora", "eva", "gora", "loftq", "lora-da", "lora-fa", "lora-one", "lora-plus", "lora-pro"]
 PLAIN = {"rank": 4, "alpha": 5.0}
 MIXED = {
@@ -127,11 +95,7 @@ def test_all_readers_compute_the_change_of_the_run(name: str, options: dict[str,
     assert written is not None
     model, _, config, tensors = written
     for place, layer in adapted_layers(model):
-        a_RE, b_FR = (tensors[f"base_model.model.{place}.lora_{which}.weight"] for which in "AB")
-        want = layer.delta_weight().double()
-        for reader, scale in READERS.items():
-            found = scale(config, place, a_RE) * b_FR.double() @ a_RE.double()
-            assert (found - want).norm() <= 1e-6 * want.norm(), f"{reader}, {place}"
+        refuse_distance(config, tensors, place, layer.delta_weight(), 1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

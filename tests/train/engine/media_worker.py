@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,19 +20,26 @@ from PIL import Image
 
 from mt_conformance.host import named_host
 from mt_core.errors import DataError
+from mt_core.generation import GenerationConfig, SamplingRules
 from mt_core.plugins.host import PluginHost
+from mt_core.rows import Encoded, Sample
 from mt_train.assemble.features import with_features
 from mt_train.assemble.report import describe_media_part, media_parts
+from mt_train.assemble.samples import sample_writer
+from mt_train.assemble.subjects import live_subject
+from mt_train.data.lengths import pick
+from mt_train.data.samples import EncodedSamples
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import Process
 
 PLUGINS = (
     *("mt_plugin_llama.plugin", "mt_plugin_optim.plugin", "mt_plugin_adapters.plugin", "mt_plugin_multimodal.plugin"),
-    "spelled_media",
+    *("mt_plugin_qwen.plugin", "spelled_media"),
 )
 ENCODERS = {"letters": {"projector": "pairs"}}
 SGD = {"name": "sgd", "lr": 0.1}
 WORDS = ("abc", "hagged", "f", "beadche", "cafe", "dd")
+RULES = {"greedy": SamplingRules(greedy=True), "drawn": SamplingRules(temperature=1.3)}
 WITH_MEDIA = (range(8), range(8, 12), range(0), range(28, 32), range(32, 40))
 """Rows with words of each step of eight: all, those of the first of two ranks, none, those of the second, and all; of the last step
 there are three rows, so that the second rank has an empty one."""
@@ -54,7 +64,7 @@ def write_rows(folder: Path) -> None:
         pictures = [_with_pictures(each) for each in rows]
         (folder / f"{name}-pictures.jsonl").write_text("\n".join(map(json.dumps, pictures)))
     for word in WORDS:
-        values = np.random.default_rng(len(word)).integers(0, 256, (20, 24, 3), np.uint8)
+        values = np.random.default_rng(len(word)).integers(0, 256, (8 + 4 * len(word), 24, 3), np.uint8)
         Image.fromarray(values).save(folder / f"{word}.png")
 
 
@@ -131,6 +141,40 @@ class Reads(Bench):
             "trained": trained_names(session.engine),
             "said": [describe_media_part(part) for part in parts],
         }
+
+    def write(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Train two steps, and return what every rank gets of the texts behind prompts of which two, both of the last rank, have words;
+        and lines of ``samples.jsonl``, where a rank writes these alone."""
+        session = self.session({**case, "steps": 2})
+        session.loop(session.restore(None, None), Losses())
+        training = session.engine.module.training
+        asked = [_prompt_of(sample) for sample in islice(session.data.held_out, 7)]
+        assert [number for number, prompt in enumerate(asked) if prompt.media] == [4, 5]
+        subject = live_subject(session.parts, session.data, session.engine, stop=lambda: False, batch_size=2)
+        texts = {
+            name: [list(each.ids) for each in subject.generate(asked, GenerationConfig(rules=rules, max_new_tokens=6))]
+            for name, rules in RULES.items()
+        }
+        every: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(every, texts)
+        words = EncodedSamples(reader=session.data.held_out.reader)
+        for sample in islice(session.data.held_out, 6):  # those with words begin with them
+            begin = max(0, sample.media[0].start - 1) if sample.media else 0
+            words.add(pick(sample, range(begin, len(sample.ids))))
+        with tempfile.TemporaryDirectory() as folder:
+            data = replace(session.data, held_out=words)
+            writer = sample_writer(session.parts.config, data, session.engine, Path(folder))
+            lines = [] if writer is None else writer.write(session.engine.module.model, 2, longest=64)
+        dist.barrier()
+        spelled_media.READS.clear()
+        assert session.engine.module.training is training
+        return {"texts": every, "lines": [(line["prompt"], line["text"]) for line in lines]}
+
+
+def _prompt_of(sample: Sample) -> Encoded:
+    """A row up to its last word, or a few of its tokens."""
+    end = max((span.start + span.tokens for span in sample.media), default=4 + len(sample.ids) % 3)
+    return Encoded([int(each) for each in sample.ids[:end]], [False] * end, media=tuple(sample.media))
 
 
 def trained_names(engine: Engine) -> list[str]:

@@ -118,6 +118,9 @@ def test_the_fullest_row_is_counted_for_as_many_as_a_micro_batch_has(parts: Any)
     assert fullest_media(data.train, rows=2, row_tokens=64, packing=False) == {"letters": 80}
     length = int(data.train.lengths[3])
     assert fullest_media(data.train, rows=2, row_tokens=2 * length, packing=True) == {"letters": 160}
+    for most, features in {10: 80, 79: 80, 80: 160}.items():
+        given = {"rows": 2, "row_tokens": 2 * length, "packing": True, "most_features": most}
+        assert fullest_media(data.train, **given) == {"letters": features}
 
 
 def test_sizes_are_tried_on_rows_with_most_media_as_long_as_the_longest(parts: Any) -> None:

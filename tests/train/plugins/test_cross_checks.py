@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mt_conformance import hermetic_host, tiny
-from mt_core import ComponentError, ConfigError
+from mt_core import ComponentError, ConfigError, MtConfig
 from mt_core.plugins.host import Offer, PluginHost
 from mt_train.plugins.resolve import resolve
 
@@ -40,3 +40,18 @@ def test_a_limit_that_nothing_reads_is_a_fault_of_the_plugin() -> None:
 
 def test_limits_of_layouts_are_left_to_the_plan() -> None:
     check({"pipeline": "it is one block", "expert": "it has none"})
+
+
+def test_a_config_that_cannot_be_built_is_a_fault_of_the_plugin() -> None:
+    class Clock:
+        """Nothing that pydantic knows."""
+
+    class Timed(MtConfig):
+        clock: Clock = None  # type: ignore[assignment]
+
+    def timed(offer: Offer) -> Offer:
+        return replace(offer, component=replace(offer.component, config=Timed)) if offer.kind == "model" else offer
+
+    plugins = [replace(each, offers=[timed(offer) for offer in each.offers]) for each in hermetic_host(tiny).plugins]
+    with pytest.raises(ComponentError, match=r"Timed cannot be built: Unable to generate .*Clock"):
+        resolve({"model": "kit-tiny"}, PluginHost(plugins, []))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "Backend": "mt_train.generation.backend",
     "CollectsAnswers": "mt_train.data.online",
     "LoadedModel": "mt_train.generation.loaded_model",
     "Outcome": "mt_train.assemble.outcome",
@@ -29,6 +30,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "Backend",
     "CollectsAnswers",
     "LoadedModel",
     "Outcome",
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from mt_train.assemble.outcome import Outcome
     from mt_train.config.run import RunConfig
     from mt_train.data.online import CollectsAnswers, Policy, Prompt, Record
+    from mt_train.generation.backend import Backend
     from mt_train.generation.loaded_model import LoadedModel
 
 

@@ -41,6 +41,13 @@ KINDS = (
         conformance="mt_conformance:BaseProjectorConformance",
         summary="features of an encoder to hidden states of the model",
     ),
+    Kind(
+        name="backend",
+        hook="mt_backends",
+        slot="part",
+        returns="mt_train:Backend",
+        summary="writes the texts of mt-generate with a model that is served elsewhere",
+    ),
 )
 KEYS = frozenset(kind.key for kind in KINDS)
 """Keys of a run that count without a component that takes them."""

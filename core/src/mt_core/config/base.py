@@ -43,16 +43,13 @@ def _not_beyond_floats(value: Any) -> Any:
     return value
 
 
-def _make_strict(fields: dict[str, FieldInfo]) -> bool:
+def _make_strict(fields: dict[str, FieldInfo]) -> None:
     """Mark int and bool fields strict, and bound the former; floats stay lax, because YAML reads ``2e-4`` as text."""
-    changed = False
     for field in fields.values():
         if field.annotation in (int, bool, int | None, bool | None) and not any(
             getattr(mark, "strict", None) is not None for mark in field.metadata
         ):
             field.metadata += [Strict(), AfterValidator(_not_beyond_floats)]
-            changed = True
-    return changed
 
 
 class MtConfig(BaseModel):
@@ -69,13 +66,13 @@ class MtConfig(BaseModel):
         validate_default=True,
         protected_namespaces=(),
         allow_inf_nan=False,  # "inf" is above 0, and no number of steps, minutes or tokens
+        defer_build=True,  # until it is first used: a command has hundreds of configs at hand, and uses ten
     )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        if _make_strict(cls.model_fields):
-            cls.model_rebuild(force=True)
+        _make_strict(cls.model_fields)
 
     @model_validator(mode="before")
     @classmethod

@@ -71,6 +71,12 @@ class DecoderConfig(ModelConfig):
             )
         if self.rope_scaling.type not in self.scalings:
             yield f"rope_scaling.type={self.rope_scaling.type!r} is not this family's; use {' or '.join(self.scalings)}"
+        sections = self.rope_scaling.sections
+        if sections and sum(sections) != self.rotary_width // 2:
+            yield (
+                f"rope_scaling.sections={list(sections)} are {sum(sections)} pairs of channels, and {self.rotary_width} channels of a head"
+                f" turn; give three counts of {self.rotary_width // 2} together"
+            )
         for name in ("short_factor", "long_factor"):
             count = len(getattr(self.rope_scaling, name))
             if count and count != self.rotary_width // 2:

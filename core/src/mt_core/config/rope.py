@@ -11,14 +11,14 @@ from mt_core.config.base import MtConfig
 RopeType = Literal["none", "linear", "dynamic", "yarn", "llama3", "longrope"]
 
 _ORIGINAL = "original_max_seq_len"
+_SECTIONS = frozenset({"sections", "sections_interleaved"})
 _READS: dict[str, frozenset[str]] = {
-    "none": frozenset(),
-    "linear": frozenset({"factor"}),
+    "none": _SECTIONS,
+    "linear": _SECTIONS | {"factor"},
     "dynamic": frozenset({"factor", _ORIGINAL}),
-    "yarn": frozenset(
-        {"factor", _ORIGINAL, "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"}
-    ),
-    "llama3": frozenset({"factor", _ORIGINAL, "low_freq_factor", "high_freq_factor"}),
+    "yarn": _SECTIONS
+    | {"factor", _ORIGINAL, "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"},
+    "llama3": _SECTIONS | {"factor", _ORIGINAL, "low_freq_factor", "high_freq_factor"},
     "longrope": frozenset({"factor", _ORIGINAL, "attention_factor", "short_factor", "long_factor"}),
 }
 
@@ -29,7 +29,8 @@ class RopeScaling(MtConfig):
     A parameter that the chosen type does not read is an error. Sources: linear https://arxiv.org/abs/2306.15595,
     dynamic https://arxiv.org/abs/2309.00071 (appendix B.3), yarn https://arxiv.org/abs/2309.00071, llama3
     https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py (``apply_scaling``), longrope
-    https://arxiv.org/abs/2402.13753.
+    https://arxiv.org/abs/2402.13753. With ``sections`` (M-RoPE, https://arxiv.org/abs/2409.12191) pairs of channels turn by the time,
+    the row or the column of a token; text alone is the same with and without.
     """
 
     type: RopeType = Field("none", description="none, linear, dynamic (NTK), yarn, llama3 or longrope")
@@ -58,6 +59,14 @@ class RopeScaling(MtConfig):
         (), description="longrope: stretch of each pair of channels in texts up to the original length (ratios)"
     )
     long_factor: tuple[float, ...] = Field((), description="longrope: the same in longer texts (ratios)")
+
+    sections: tuple[int, ...] = Field(
+        (),
+        description="pairs of channels of a head that turn by time, row and column of images; without: by the position",
+    )
+    sections_interleaved: bool = Field(
+        False, description="these take turns, as in Qwen 3, where otherwise each is a run"
+    )
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
@@ -94,6 +103,23 @@ class RopeScaling(MtConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _sections_are_three(self) -> Self:
+        if self.sections and (len(self.sections) != 3 or min(self.sections) < 0):
+            raise ValueError(f"sections={list(self.sections)} are not three counts; give those of time, row and column")
+        if self.sections_interleaved and (not self.sections or max(self.sections[1:]) > sum(self.sections) // 3):
+            raise ValueError(
+                f"sections_interleaved with sections={list(self.sections)}: row and column have every third pair of channels at most;"
+                " give them a third of all or less, or set it to false"
+            )
+        return self
+
+    def axes(self) -> list[int]:
+        """Return for each pair of channels whether it turns by time (0), row (1) or column (2)."""
+        if not self.sections_interleaved:
+            return [axis for axis, count in enumerate(self.sections) for _ in range(count)]
+        return [at % 3 if at < 3 * self.sections[at % 3] else 0 for at in range(sum(self.sections))]
+
     @property
     def by_length(self) -> bool:
         """Return whether the angles depend on the length of a text."""
@@ -109,6 +135,7 @@ class RopeScaling(MtConfig):
         return [name for name in fields if getattr(self, name) != fields[name].default]
 
     def active_parameters(self) -> dict[str, Any]:
-        """The type and the parameters that it reads, without those left at ``None``."""
+        """The type and the parameters that it reads, without those left at ``None``, and sections only where there are some."""
         names = ["type", *(name for name in type(self).model_fields if name in _READS[self.type])]
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: value for name, value in said.items() if value or name not in _SECTIONS}

@@ -42,7 +42,8 @@ class Batch:
     ``tokens`` are values of tokens, each where its token is predicted, as labels are. ``documents`` are values of documents, numbered
     through all rows; a row without a sample has one document of padding. ``items`` are the numbers of the first document of each
     sample. Where ranks share rows, ``begin`` is the place of the first token here in the whole row, ``documents`` and ``items`` are
-    those of whole rows, and ``over_row`` adds up over these ranks. ``media`` are those of each encoder of the run, by its name.
+    those of whole rows, and ``over_row`` adds up over these ranks. ``media`` are those of each encoder of the run, by its name, and
+    ``grid_positions`` (B, T, 3) times, rows and columns of tokens in their documents, where an item has some.
     """
 
     input_ids: Tensor
@@ -61,6 +62,7 @@ class Batch:
     begin: int = 0
     over_row: Callable[[Tensor], Tensor] = identity
     media: Mapping[str, MediaBatch] = field(default_factory=dict)
+    grid_positions: Tensor | None = None
 
     def with_index(self) -> Batch:
         """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
@@ -76,7 +78,7 @@ class Batch:
         """Part ``part`` of ``parts`` of every row's tokens. ``document_ids`` stay whole: attention sees the whole rows."""
         length = self.input_ids.shape[1]
         assert length % parts == 0, f"rows of {length} tokens do not divide into {parts} parts: collate pads them"
-        names = ("input_ids", "labels", "positions", "weights", "lengths")
+        names = ("input_ids", "labels", "positions", "weights", "lengths", "grid_positions")
         assert self.trained_n is None, "with_index() comes after: the indices are those of the part"
         pieces = {name: value.chunk(parts, 1)[part] for name in names if (value := getattr(self, name)) is not None}
         tokens = {name: value.chunk(parts, 1)[part] for name, value in self.tokens.items()}

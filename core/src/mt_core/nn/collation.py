@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mt_core.nn.batch import NOT_TRAINED, Batch
 from mt_core.nn.media import MediaBatch
+from mt_core.nn.positions import grid_positions
 from mt_core.rows import FlatRows, MediaSpan, Sample, join_media
 
 
@@ -36,6 +37,7 @@ def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
     positions_BT, document_ids_BT, lengths_BT = _places(lengths_S, counts_B, last_B, length - filled_B, length)
     empty_B = flat.counts == 0
     positions_BT[empty_B] = 0
+    grid_N3 = grid_positions(flat.media, flat.lengths) if flat.media else None
     tokens = {name: _scatter(_shift(each, final_N, 0), filled_B, length, 0) for name, each in flat.token_values.items()}
     return Batch(
         _scatter(flat.ids, filled_B, length, pad_id),
@@ -51,6 +53,7 @@ def collate(flat: FlatRows, *, length: int, pad_id: int) -> Batch:
         },
         items=torch.from_numpy(_first_documents(flat, empty_B)),
         media=_media(flat.media, filled_B, length) if flat.media else {},
+        grid_positions=None if grid_N3 is None else _scatter(grid_N3, filled_B, length, 0),
     )
 
 
@@ -160,7 +163,7 @@ def _places(
 
 def _scatter(values_N: NDArray[Any], filled_B: NDArray[np.int64], length: int, padding: float) -> torch.Tensor:
     """Each row's own values, and padding behind them; a third of the time of a mask over all places."""
-    values_BT = np.full((len(filled_B), length), padding, values_N.dtype)
+    values_BT = np.full((len(filled_B), length, *values_N.shape[1:]), padding, values_N.dtype)
     start = 0
     for row, count in enumerate(filled_B.tolist()):
         values_BT[row, :count] = values_N[start : start + count]

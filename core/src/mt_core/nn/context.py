@@ -57,7 +57,9 @@ class BlockContext:
     ``shared`` lets the first block compute something for all (rotary tables); it belongs to one forward of one stage, so
     a block computes what it does not find there. ``labels_BT`` (-100 where nothing is trained) is for what counts tokens: how much
     padding there is hangs on how rows are divided. ``lengths_BT`` are the tokens of each token's document, without padding.
-    ``sums`` are the model's own (``TrainModel.sums``): what ``report`` and ``gather`` add to.
+    ``sums`` are the model's own (``TrainModel.sums``): what ``report`` and ``gather`` add to. ``grid_positions_BT3`` are times, rows and
+    columns of tokens, where media have some; of text all three are one position. ``levels`` are flat places of media and what is
+    added there behind the first blocks, (M, levels, D); ``TrainModel.embed_batch`` fills them.
     """
 
     positions_BT: Tensor
@@ -69,6 +71,8 @@ class BlockContext:
     labels_BT: Tensor | None = None
     lengths_BT: Tensor | None = None
     sums: StepSums | None = None
+    grid_positions_BT3: Tensor | None = None
+    levels: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def over_row(self, value: Tensor) -> Tensor:
         """Return a sum over all tokens of each row, from that over the tokens that are here: ranks may share rows. It has no gradient."""

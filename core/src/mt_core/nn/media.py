@@ -66,10 +66,16 @@ class Encoder(nn.Module):
 
 
 class Projector(nn.Module):
-    """Features to hidden states, as many of an item as ``ProjectorComponent.tokens`` says."""
+    """Features to hidden states, as many of an item as ``ProjectorComponent.tokens`` says.
+
+    With ``levels`` it makes so many more vectors of each token: the first of them is added to its hidden state behind the first
+    block of the model, the second behind the second (DeepStack, https://arxiv.org/abs/2406.04334).
+    """
+
+    levels: int = 0
 
     def forward(self, features_NW: Tensor, features: Sequence[int], grids: Sequence[Grid | None]) -> Tensor:
-        """(N, W) -> (M, D); ``features`` are those of each item."""
+        """(N, W) -> (M, D), or (M, (1 + levels) * D); ``features`` are those of each item."""
         raise NotImplementedError
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
@@ -103,25 +109,46 @@ class ProjectedEncoder(nn.Module):
 class MediaInputs(nn.ModuleDict):
     """The encoders of a model, by their names in the run."""
 
-    def forward(self, hidden_BTD: Tensor, media: Mapping[str, MediaBatch]) -> Tensor:
-        """(B, T, D) -> (B, T, D), where projected features stand in the places of media. Every encoder is called exactly once.
+    @property
+    def levels(self) -> int:
+        """Blocks behind which projectors add something: a pipeline is not cut before they have run."""
+        return max(each.projector.levels for each in self.children() if isinstance(each, ProjectedEncoder))
 
-        Outside of training a batch may have no media at all, as that of one more token has: then none is called.
+    def forward(self, hidden_BTD: Tensor, media: Mapping[str, MediaBatch]) -> tuple[Tensor, list[Level]]:
+        """(B, T, D) -> (B, T, D), where projected features stand in the places of media, and what is added behind blocks.
+
+        Every encoder is called exactly once. Outside of training a batch may have no media at all, as that of one more token has: then
+        none is called.
         """
         if not media and not self.training:
-            return hidden_BTD
+            return hidden_BTD, []
+        levels = list[Level]()
         flat = hidden_BTD.flatten(0, 1)
         for name, encoder in self.items():
             assert name in media, f"the batch has no media of {name!r}: whoever collates it adds a dummy"
             batch = media[name]
-            projected_MD = encoder(batch)
-            flat = flat.index_put((batch.places_M,), projected_MD.to(flat.dtype)[batch.rows_M])
-        return flat.view_as(hidden_BTD)
+            projected = encoder(batch).to(flat.dtype)[batch.rows_M]
+            flat = flat.index_put((batch.places_M,), projected[:, : flat.shape[1]])
+            if projected.shape[1] > flat.shape[1]:
+                levels.append((batch.places_M, projected[:, flat.shape[1] :].unflatten(1, (-1, flat.shape[1]))))
+        return flat.view_as(hidden_BTD), levels
 
     def init_tensor(self, name: str, tensor: Tensor, generator: Generator) -> None:
         """Fill one parameter in place, by the name that it has in this module."""
         encoder, part, rest = name.split(".", 2)
         self[encoder].get_submodule(part).init_tensor(rest, tensor, generator)  # type: ignore[operator]
+
+
+Level = tuple[Tensor, Tensor]
+"""Flat places of media, and what is added there behind blocks: (M,), (M, levels, D)."""
+
+
+def add_levels(hidden_BTD: Tensor, index: int, levels: Sequence[Level]) -> Tensor:
+    """(B, T, D) -> (B, T, D): what comes out of the block of this index, with what projectors add there."""
+    for places_M, vectors_MLD in levels:
+        if index < vectors_MLD.shape[1]:
+            hidden_BTD = hidden_BTD.flatten(0, 1).index_add(0, places_M, vectors_MLD[:, index]).view_as(hidden_BTD)
+    return hidden_BTD
 
 
 def draw_default(name: str, tensor: Tensor, generator: Generator) -> None:

@@ -25,7 +25,7 @@ from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import Batch
 from mt_core.nn.cache import KVCache
 from mt_core.nn.context import AttentionFn, BlockContext
-from mt_core.nn.media import MediaInputs, draw_default
+from mt_core.nn.media import MediaInputs, add_levels, draw_default
 from mt_core.nn.step import StepSums
 from mt_core.step_context import AdapterContext
 
@@ -91,18 +91,20 @@ class TrainModel(nn.Module):
         """The last layer: hidden states to logits."""
         return self.layers()[-1].module
 
-    def embed_batch(self, batch: Batch) -> Tensor:
-        """(B, T) ids -> (B, T, D): what goes into the first block, with media in their places.
+    def embed_batch(self, batch: Batch, context: BlockContext) -> Tensor:
+        """(B, T) ids -> (B, T, D): what goes into the first block, with media in their places; their levels go into the context.
 
         See ``MediaInputs`` for batches without media.
         """
         hidden_BTD: Tensor = self.layers()[0].module(batch.input_ids)
-        return hidden_BTD if self.media is None else self.media(hidden_BTD, batch.media)
+        if self.media is not None:
+            hidden_BTD, levels = self.media(hidden_BTD, batch.media)
+            context.levels.extend(levels)
+        return hidden_BTD
 
-    def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
-        """(B, T) ids -> (B, T, D), the hidden states that the head takes."""
-        _, *blocks, norm, _ = [layer.module for layer in self.layers()]
-        context = BlockContext(
+    def context_of(self, batch: Batch, cache: KVCache | None = None) -> BlockContext:
+        """Return the context of all blocks in a forward of this batch."""
+        return BlockContext(
             positions_BT=batch.positions,
             document_ids_BT=batch.document_ids,
             attention=self.attention,
@@ -111,13 +113,20 @@ class TrainModel(nn.Module):
             labels_BT=batch.labels,
             lengths_BT=batch.lengths,
             sums=self.sums,
+            grid_positions_BT3=batch.grid_positions,
         )
-        hidden_BTD = self.embed_batch(batch)
+
+    def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
+        """(B, T) ids -> (B, T, D), the hidden states that the head takes."""
+        _, *blocks, norm, _ = [layer.module for layer in self.layers()]
+        context = self.context_of(batch, cache)
+        hidden_BTD = self.embed_batch(batch, context)
         recompute = self.checkpoint_blocks and self.training and torch.is_grad_enabled()
         if recompute and not hidden_BTD.requires_grad:  # a frozen embedding under an adapter
             hidden_BTD.requires_grad_(True)
-        for block in blocks:
+        for index, block in enumerate(blocks):
             hidden_BTD = run_recomputed(block, hidden_BTD, context) if recompute else block(hidden_BTD, context)
+            hidden_BTD = add_levels(hidden_BTD, index, context.levels)
         if cache is not None:
             cache.length += batch.input_ids.shape[1]
         return norm(hidden_BTD)  # type: ignore[no-any-return]

@@ -62,9 +62,15 @@ class Rotary:
     @exclude_from_compile
     @torch.no_grad()
     def _compute(self, context: BlockContext) -> RotaryTables:
-        angles_BTF = context.positions_BT.unsqueeze(-1).float() * self._frequencies(context)
+        angles_BTF = self._places(context).float() * self._frequencies(context)
         factor = attention_factor(self.rope.scaling)
         return RotaryTables((angles_BTF.cos() * factor).unsqueeze(2), (angles_BTF.sin() * factor).unsqueeze(2))
+
+    def _places(self, context: BlockContext) -> Tensor:
+        """(B, T, 1) positions; (B, T, F) where there are times, rows and columns, and frequencies of each (M-RoPE)."""
+        if context.grid_positions_BT3 is None or not self.rope.scaling.sections:
+            return context.positions_BT.unsqueeze(-1)
+        return context.grid_positions_BT3[..., self.rope.scaling.axes()]
 
     def _frequencies(self, context: BlockContext) -> Tensor:
         """(F,), or (B, T, F) where they depend on the length of a token's document."""

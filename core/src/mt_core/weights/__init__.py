@@ -33,9 +33,8 @@ from mt_core.weights.files import (
 from mt_core.weights.folder import CONFIG, check_folder, is_folder, open_folder, without_tied_head
 from mt_core.weights.rope_json import write_rope
 from mt_core.weights.whole import (
-    IMAGE_TOKEN,
-    TEXT_TYPES,
     WHOLE_TYPES,
+    WholeType,
     image_token_id,
     is_whole,
     open_text,
@@ -47,13 +46,12 @@ from mt_core.weights.whole import (
 __all__ = [
     "CONFIG",
     "FIXED",
-    "IMAGE_TOKEN",
     "KEYS",
-    "TEXT_TYPES",
     "WHOLE_TYPES",
     "Architecture",
     "Loaders",
     "RowInit",
+    "WholeType",
     "check_file",
     "check_folder",
     "contained_file",

@@ -23,11 +23,16 @@ ROPE_TYPES: Mapping[str, str] = {
 """Their ``rope_type`` → ours."""
 
 _ORIGINAL = "original_max_position_embeddings"
-_ROPE_KEYS = {_ORIGINAL: "original_max_seq_len"} | {
+_NAMED = {
+    _ORIGINAL: "original_max_seq_len",
+    "mrope_section": "sections",
+    "mrope_interleaved": "sections_interleaved",
+}
+_ROPE_KEYS = _NAMED | {
     name: name
     for kind in ROPE_TYPES.values()
     for name in RopeScaling.parameters_of(kind)
-    if name != "original_max_seq_len"
+    if name not in _NAMED.values()
 }
 """Their rotary parameter → ours."""
 
@@ -38,6 +43,7 @@ def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> di
     theta = given.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
     old = given.pop("type", None)
     kind = given.pop("rope_type", None) or old or "default"
+    kind = "default" if kind == "mrope" else kind  # as Qwen's files of release 4 call it
     if kind not in kinds:
         raise WeightsError(f"{file} has rotary scaling {kind!r}; this family reads {', '.join(kinds)}")
     given.pop("partial_rotary_factor", None)  # in the fixed values, or the family's own
@@ -103,6 +109,6 @@ def write_rope(config: Any, *, plain_windows: bool = False) -> dict[str, Any]:
     return {
         **longest,
         **theta,
-        "rope_scaling": None if kind == "default" else rope,
+        "rope_scaling": None if rope == {"rope_type": "default"} else rope,
         "rope_parameters": by_kind if plain_windows else {**theta, **rope},
     }

@@ -21,17 +21,9 @@ FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 Triple = tuple[float, float, float]
 
 
-class ImageConfig(EncoderConfig):
-    """How a file becomes what the encoder sees. A folder of weights says all but what is about files (``read_processor``)."""
+class ImageFileConfig(EncoderConfig):
+    """How a file becomes pixels. A folder of weights says all but what is about files (``read_pixels``)."""
 
-    margin: ClassVar[tuple[int, int]] = (1, 1)
-    """Shortest edge of an image that is cropped, over the side that is kept of it, where ``edge`` does not say."""
-
-    fit: Literal["crop", "stretch", "pad"] = Field(
-        "crop",
-        description="how an image becomes a square: its middle, both sides resized, or margins in the mean colour",
-    )
-    edge: int | None = Field(None, ge=1, le=16_384, description="shortest edge before the middle is taken (pixels)")
     filter: Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"] = Field(
         "bicubic", description="how images are resized, as PIL names it"
     )
@@ -63,20 +55,30 @@ class ImageConfig(EncoderConfig):
         colour(value)
         return value
 
+    def reading(self) -> dict[str, Any]:
+        """Return the options of an ``ImageReader``."""
+        return self.model_dump(include={"filter", "mean", "std", "background", "max_pixels", "max_bytes", "verify"})
+
+
+class ImageConfig(ImageFileConfig):
+    """How a file becomes the square that the encoder sees (``read_processor``)."""
+
+    margin: ClassVar[tuple[int, int]] = (1, 1)
+    """Shortest edge of an image that is cropped, over the side that is kept of it, where ``edge`` does not say."""
+
+    fit: Literal["crop", "stretch", "pad"] = Field(
+        "crop",
+        description="how an image becomes a square: its middle, both sides resized, or margins in the mean colour",
+    )
+    edge: int | None = Field(None, ge=1, le=16_384, description="shortest edge before the middle is taken (pixels)")
+
     def processor(self, *, side: int, patch: int, before: int) -> ImageProcessor:
         """Return what reads images for squares of ``side`` pixels in patches of ``patch``, with ``before`` features in front."""
         from .images import ImageProcessor
 
         top, bottom = self.margin
-        return ImageProcessor(
-            side=side,
-            patch=patch,
-            before=before,
-            edge=self.edge or side * top // bottom,
-            **self.model_dump(
-                include={"fit", "filter", "mean", "std", "background", "max_pixels", "max_bytes", "verify"}
-            ),
-        )
+        edge = self.edge or side * top // bottom
+        return ImageProcessor(side=side, patch=patch, before=before, edge=edge, fit=self.fit, **self.reading())
 
 
 # ------------------------------------------------------------------------------------------------- folders of weights
@@ -97,12 +99,12 @@ def read_processor(folder: Path, *, crops: bool, margin: tuple[int, int] = (1, 1
     ``crops``: whether the middle is taken where the file does not say. An edge that follows from the side by ``margin`` is left out, so
     that it follows from another side, too. Raises ``WeightsError`` for a processor that does something else.
     """
-    found = _processor_of(folder)
+    found = processor_of(folder)
     if found is None:
         return {}
     file, said = found
     try:
-        values = _values(said, file, crops=crops)
+        values = {**_read_sizes(said, file, crops=crops), **read_pixels(said, file)}
         if "edge" in values and values["edge"] == values["image"] * margin[0] // margin[1]:
             del values["edge"]
         return values
@@ -110,8 +112,8 @@ def read_processor(folder: Path, *, crops: bool, margin: tuple[int, int] = (1, 1
         raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
 
 
-def _processor_of(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """The file that transformers would take: the newer one where it has an image processor."""
+def processor_of(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Return the file that transformers would take, and what it says: the newer one where it has an image processor."""
     if (folder / PROCESSOR).is_file() and isinstance(
         said := read_json(folder / PROCESSOR).get("image_processor"), dict
     ):
@@ -121,14 +123,15 @@ def _processor_of(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
     return None
 
 
-def _values(said: Mapping[str, Any], file: Path, *, crops: bool) -> dict[str, Any]:
+def read_pixels(said: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Return filter, mean and standard deviation. Raises ``WeightsError`` for what no processor here does."""
     if other := [key for key, known in _FIXED.items() if said.get(key) not in known]:
         raise WeightsError(
             f"{file} has {other[0]}={said[other[0]]!r}, which no encoder here does; set it to {_FIXED[other[0]][0]}"
         )
     if abs(said.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise WeightsError(f"{file} has rescale_factor={said['rescale_factor']}; only 1/255 is supported")
-    values = _read_sizes(said, file, crops=crops)
+    values: dict[str, Any] = {}
     if "resample" in said:
         values["filter"] = FILTERS[int(said["resample"])]
     if not said.get("do_normalize", True):

@@ -11,13 +11,14 @@ from __future__ import annotations
 import struct
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from PIL import Image, ImageColor, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageColor, ImageOps, UnidentifiedImageError
 
 from mt_core import DataError, first_line
 from mt_core.media import Measured, MediaItem, MediaPart
@@ -43,6 +44,8 @@ FILTERS: Mapping[str, Image.Resampling] = {each.name.lower(): each for each in I
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
+_TURNED = (5, 6, 7, 8)
+"""EXIF orientations that change width and height."""
 _DEEP = ("I", "F")
 """How the modes of more than 8 bits a channel begin, which PIL clips where it makes RGB of them."""
 _FAULTS = (
@@ -66,84 +69,87 @@ _FAULTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageProcessor:
-    """Reads images for an encoder that sees squares of ``side`` pixels, in patches of ``patch``.
+class ImageReader:
+    """Reads images from files, and makes values of bytes. What an encoder sees of them is for those who inherit from it."""
 
-    ``fit`` is how an image becomes a square: ``crop`` resizes its shortest edge to ``edge`` and takes the middle, ``stretch`` resizes
-    both sides, ``pad`` adds margins in the mean colour and then resizes. ``before`` are features in front of those of the patches.
-    """
-
-    side: int
-    patch: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    fit: Literal["crop", "stretch", "pad"]
-    edge: int
     filter: str = "bicubic"
     background: str = "white"
     max_pixels: int = 89_478_485
     max_bytes: int = 256 * 2**20
     verify: Literal["full", "header"] = "full"
-    before: int = 0
+
+    def measured(self, size: tuple[int, int], digest: bytes) -> Measured:
+        """Return what is known of an upright image of this width and height (pixels)."""
+        raise NotImplementedError
+
+    def arrays(self, image: Image.Image) -> Mapping[str, NDArray[np.generic]]:
+        """Return what the encoder sees of an upright RGB image."""
+        raise NotImplementedError
+
+    def header_size(self, image: Image.Image) -> tuple[int, int]:
+        """Return width and height of an image once it is upright, before it is decoded."""
+        is_turned = image.getexif().get(ExifTags.Base.Orientation, 1) in _TURNED
+        return (image.height, image.width) if is_turned else image.size
 
     def measure(self, part: MediaPart) -> Measured:
         """Return features and digest; every pixel is decoded once where ``verify`` is full. Raises ``DataError``."""
         content = self._content(part.path, part.content, part.place or part.path)
-        self._decode(content, part.place or part.path or "the image", whole=self.verify == "full")
-        return self._measured(digest_of(content))
+        place = part.place or part.path or "the image"
+        if self.verify == "full":
+            size = self._decode(content, place).size
+        else:
+            with self._opened(content, place) as image:
+                size = self.header_size(image)
+        return self.measured(size, digest_of(content))
 
     def read(self, item: MediaItem) -> Mapping[str, NDArray[np.generic]]:
-        """Return ``pixels`` (1, 3, S, S) in fp32. Raises ``DataError`` for another content than was measured."""
+        """Return ``arrays`` of an image. Raises ``DataError`` for another content than was measured."""
         place = item.path or "an image of a row"
         content = self._content(item.path, item.content, place)
         require_same(content, item.digest, place)
-        return {"pixels": self.pixels(self._decode(content, place, whole=True))[None]}
-
-    def dummy(self) -> tuple[Measured, Mapping[str, NDArray[np.generic]]]:
-        """Return an image of zeros: an encoder that sees squares of one size has no smaller one."""
-        return self._measured(b""), {"pixels": np.zeros((1, 3, self.side, self.side), np.float32)}
+        return self.arrays(self._decode(content, place))
 
     def describe(self, item: MediaItem) -> str:
         """Say how large an image is, by its header. Raises ``DataError`` as ``read`` does."""
         place = item.path or "an image of a row"
-        width, height = self._decode(self._content(item.path, item.content, place), place, whole=False).size
-        return f"image {width}×{height}"
+        with self._opened(self._content(item.path, item.content, place), place) as image:
+            return f"image {image.width}×{image.height}"
 
     def thumbnail(self, item: MediaItem) -> bytes:
         """Return a small PNG of an image, for people. Raises ``DataError`` as ``read`` does."""
         place, out = item.path or "an image of a row", BytesIO()
-        image = self._decode(self._content(item.path, item.content, place), place, whole=True)
+        image = self._decode(self._content(item.path, item.content, place), place)
         image.thumbnail((THUMBNAIL, THUMBNAIL))
         image.save(out, "PNG")
         return out.getvalue()
 
-    def pixels(self, image: Image.Image) -> NDArray[np.float32]:
-        """Return the values (3, S, S) of an upright RGB image."""
-        square_HWC = self._square(image)
+    def values(self, image_HWC: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return what the bytes of an RGB image become, (3, H, W)."""
         levels_C = self._levels()
-        return np.stack([levels_C[channel].take(square_HWC[:, :, channel]) for channel in range(3)])
+        return np.stack([levels_C[channel].take(image_HWC[:, :, channel]) for channel in range(3)])
 
     # ------------------------------------------------------------------------------------------------------- content
-
-    def _measured(self, digest: bytes) -> Measured:
-        rows = self.side // self.patch
-        grid: Grid | None = None if self.before else (1, rows, rows)
-        return Measured(rows * rows + self.before, grid, digest)
 
     def _content(self, path: str, content: bytes, place: str) -> bytes:
         """Return the bytes of a file, no more than are allowed, or those that are there."""
         return read_content(path, content, place, self.max_bytes, option="max_bytes")
 
-    def _decode(self, content: bytes, place: str, *, whole: bool) -> Image.Image:
-        """An upright RGB image; with ``whole`` false only its header is read, and it is of no use."""
+    def _decode(self, content: bytes, place: str) -> Image.Image:
+        """An upright RGB image."""
+        with self._opened(content, place) as image:
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)  # without a copy where nothing is to be turned
+            return self._rgb(image)
+
+    @contextmanager
+    def _opened(self, content: bytes, place: str) -> Iterator[Image.Image]:
+        """Yield an image of which the header alone is read; what PIL raises is one ``DataError`` with the place."""
         try:
             with Image.open(BytesIO(content), formats=FORMATS) as image:
                 self._check(image, place)
-                if not whole:
-                    return image
-                image.load()
-                ImageOps.exif_transpose(image, in_place=True)  # without a copy where nothing is to be turned
-                return self._rgb(image)
+                yield image
         except UnidentifiedImageError as error:
             raise DataError(
                 f"{place} is no image that can be read; allowed are {', '.join(FORMATS)}: convert it to one of these"
@@ -190,7 +196,45 @@ class ImageProcessor:
             out.paste(Image.alpha_composite(back, front).convert("RGB"), box)
         return out
 
-    # -------------------------------------------------------------------------------------------------------- pixels
+    def _levels(self) -> NDArray[np.float32]:
+        """(3, 256): what each byte of each channel becomes."""
+        bytes_V = (np.arange(256, dtype=np.float64) * (1 / 255)).astype(np.float32)
+        mean_C1, std_C1 = (np.array(values, np.float32)[:, None] for values in (self.mean, self.std))
+        return (bytes_V - mean_C1) / std_C1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageProcessor(ImageReader):
+    """Reads images for an encoder that sees squares of ``side`` pixels, in patches of ``patch``.
+
+    ``fit`` is how an image becomes a square: ``crop`` resizes its shortest edge to ``edge`` and takes the middle, ``stretch`` resizes
+    both sides, ``pad`` adds margins in the mean colour and then resizes. ``before`` are features in front of those of the patches.
+    """
+
+    side: int
+    patch: int
+    fit: Literal["crop", "stretch", "pad"]
+    edge: int
+    before: int = 0
+
+    def measured(self, size: tuple[int, int], digest: bytes) -> Measured:
+        """Return the features, which are the same for images of any size."""
+        rows = self.side // self.patch
+        grid: Grid | None = None if self.before else (1, rows, rows)
+        return Measured(rows * rows + self.before, grid, digest)
+
+    def header_size(self, image: Image.Image) -> tuple[int, int]:
+        """Return what the header says, which plays no part here: some files have their orientation behind the pixels."""
+        return image.size
+
+    def arrays(self, image: Image.Image) -> Mapping[str, NDArray[np.generic]]:
+        """Return ``pixels`` (1, 3, S, S) in fp32."""
+        return {"pixels": self.values(self._square(image))[None]}
+
+    def dummy(self) -> tuple[Measured, Mapping[str, NDArray[np.generic]]]:
+        """Return an image of zeros: an encoder that sees squares of one size has no smaller one."""
+        nothing = np.zeros((1, 3, self.side, self.side), np.float32)
+        return self.measured((self.side, self.side), b""), {"pixels": nothing}
 
     def _square(self, image: Image.Image) -> NDArray[np.uint8]:
         """(S, S, 3)."""
@@ -208,12 +252,6 @@ class ImageProcessor:
         square = Image.new("RGB", (side, side), tuple(int(255 * value) for value in self.mean))
         square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
         return square
-
-    def _levels(self) -> NDArray[np.float32]:
-        """(3, 256): what each byte of each channel becomes."""
-        bytes_V = (np.arange(256, dtype=np.float64) * (1 / 255)).astype(np.float32)
-        mean_C1, std_C1 = (np.array(values, np.float32)[:, None] for values in (self.mean, self.std))
-        return (bytes_V - mean_C1) / std_C1
 
 
 def colour(name: str) -> tuple[int, int, int]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import WeightsError
-from mt_core.weights import image_token_id, read_json, whole_architecture
+from mt_core.weights import whole_architecture
 
 from .image_config import FILTERS, PREPROCESSOR
 from .image_config import PROCESSOR as PROCESSOR_FILE
+from .tokens import read_tokens
 
 if TYPE_CHECKING:
     from .encoders.vit import ViTConfig
@@ -45,16 +46,7 @@ def read_features(said: Mapping[str, Any], file: Path, *, class_token: bool) -> 
             " class token; set it to 'full', or use weights that say so"
         )
     kept = {"keep_class": True} if class_token and keeps_all else {}
-    return {"layer": layer, **kept, **_token(said, file.parent)}
-
-
-def _token(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """``token``, where the folder's tokenizer has one of that id."""
-    number, tokenizer = image_token_id(said), folder / "tokenizer.json"
-    if number is None or not tokenizer.is_file():
-        return {}
-    added = read_json(tokenizer).get("added_tokens") or []
-    return next(({"token": each["content"]} for each in added if each.get("id") == number), {})
+    return {"layer": layer, **kept, **read_tokens(said, file.parent)}
 
 
 # ------------------------------------------------------------------------------------------------------------- writing

@@ -5,13 +5,13 @@ from __future__ import annotations
 from mt_core import hookimpl
 from mt_core.media import EncoderComponent, ProjectorComponent
 
-from .encoders import hf, vit, whisper
+from .encoders import hf, qwen, vit, whisper
 from .projectors import average, merger, mlp, pixel_shuffle, pooling, qformer, resampler
 
 
 @hookimpl
 def mt_encoders() -> list[EncoderComponent]:
-    return [*hf.COMPONENTS, *vit.COMPONENTS, whisper.COMPONENT]
+    return [*hf.COMPONENTS, *vit.COMPONENTS, *qwen.COMPONENTS, whisper.COMPONENT]
 
 
 @hookimpl

@@ -37,16 +37,16 @@ def group_prompts(prompts: Sequence[Sequence[int]]) -> Iterator[PromptGroup]:
         start = end
 
 
-def refuse_unknown_rules(config: GenerationConfig) -> None:
+def refuse_unknown_rules(
+    config: GenerationConfig, what: str = "sampler", instead: str = "let the trainer write (--sampler own)"
+) -> None:
     """Raise ``UsageError`` for what the server would do otherwise than the trainer, or not at all."""
     usual = SamplingRules()
     rules = {each.name: getattr(config.rules, each.name) for each in fields(SamplingRules)}
     odd = [name for name, value in rules.items() if name not in KNOWN_RULES and value != getattr(usual, name)]
     odd += [name for name in ("stop", "choices") if getattr(config, name)]
     if odd:
-        raise UsageError(
-            f"sampler vllm has no {', '.join(odd)}; leave it out, or let the trainer write (--sampler own)"
-        )
+        raise UsageError(f"{what} vllm has no {', '.join(odd)}; leave it out, or {instead}")
 
 
 def draws_from_all(rules: SamplingRules) -> bool:

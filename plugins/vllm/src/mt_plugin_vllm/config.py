@@ -1,4 +1,4 @@
-"""Options of the sampler."""
+"""Options of the sampler and of the backend."""
 
 from __future__ import annotations
 
@@ -10,29 +10,18 @@ from pydantic import Field, field_validator
 from mt_core import MtConfig
 
 
-class VllmConfig(MtConfig):
-    """Where the server is, how it gets the weights, and what is borne of it."""
+class ServerConfig(MtConfig):
+    """Where the server is, and what is borne of it."""
 
     url: str = Field(
-        "http://127.0.0.1:8000",
-        description="address of a running `vllm serve`, which serves this run alone (a key is taken from VLLM_API_KEY)",
+        "http://127.0.0.1:8000", description="address of a running `vllm serve` (a key is taken from VLLM_API_KEY)"
     )
-    folder: Path = Field(description="folder that trainer and server see; each iteration's weights are written there")
-    server_folder: Path | None = Field(
-        None, description="the same folder as the server sees it, where its path is another"
+    served_model: str | None = Field(
+        None, min_length=1, description="name of the model there; the only one, or first, that it lists"
     )
-    served_model: str | None = Field(None, min_length=1, description="name of the model there; the first that it lists")
     requests: int = Field(64, ge=1, le=4096, description="prompts that are asked at a time")
     timeout: float = Field(600.0, gt=0, le=86400, description="longest wait for one answer of the server (seconds)")
-    retries: int = Field(
-        3, ge=0, le=20, description="how often it is asked again, with the weights anew, when it cannot be reached"
-    )
-    tolerance: float = Field(
-        0.1,
-        gt=0,
-        le=10,
-        description="how far its log-probabilities may be from the trainer's (nats, mean over some tokens)",
-    )
+    retries: int = Field(3, ge=0, le=20, description="how often it is asked again when it cannot be reached")
 
     @field_validator("url")
     @classmethod
@@ -47,3 +36,18 @@ class VllmConfig(MtConfig):
         ):
             raise ValueError(f"got {url!r}; write http://HOST:PORT, with a key in VLLM_API_KEY alone")
         return url
+
+
+class VllmConfig(ServerConfig):
+    """A server that serves this run alone, and gets the weights of each iteration."""
+
+    folder: Path = Field(description="folder that trainer and server see; each iteration's weights are written there")
+    server_folder: Path | None = Field(
+        None, description="the same folder as the server sees it, where its path is another"
+    )
+    tolerance: float = Field(
+        0.1,
+        gt=0,
+        le=10,
+        description="how far its log-probabilities may be from the trainer's (nats, mean over some tokens)",
+    )

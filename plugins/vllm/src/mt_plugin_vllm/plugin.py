@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from mt_core import ANY, Component, hookimpl
 
-from .config import VllmConfig
+from .config import ServerConfig, VllmConfig
 
 if TYPE_CHECKING:
+    from .backend import VllmBackend
     from .sampler import VllmSampler
 
 
@@ -30,3 +31,23 @@ def _build(config: VllmConfig) -> VllmSampler:
     from .sampler import VllmSampler
 
     return VllmSampler(config)
+
+
+@hookimpl
+def mt_backends() -> list[Component]:
+    return [
+        Component(
+            name="vllm",
+            config=ServerConfig,
+            build=_build_backend,
+            summary="a running vLLM server writes the texts of mt-generate",
+            source="https://docs.vllm.ai",
+            layouts=ANY,
+        )
+    ]
+
+
+def _build_backend(config: ServerConfig) -> VllmBackend:
+    from .backend import VllmBackend
+
+    return VllmBackend(config)

@@ -28,7 +28,7 @@ from .completions import (
 from .config import VllmConfig
 from .errors import ERRORS, OtherWeightsError, SamplerError, ServerUnreachableError
 from .proof import WeightsProof, distance, refuse_distance
-from .server import Server
+from .server import LONGEST_WAIT, Server
 from .weights import WeightsFolder
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 PROBE, COMPARED = 64, 4
 """Tokens of the probe, and answers whose log-probabilities are compared in each iteration."""
-LONGEST_WAIT = 30.0
-"""Seconds between two attempts: 1, 2, 4 and so on, up to this."""
 
 
 class Policy(Protocol):

@@ -24,6 +24,8 @@ KEY = "VLLM_API_KEY"
 """Environment variable of the server's key, as vLLM itself reads it."""
 MOST_BYTES = 2**28
 """Longest answer that is read: a request has one prompt."""
+LONGEST_WAIT = 30.0
+"""Seconds between two attempts to reach it: 1, 2, 4 and so on, up to this."""
 SHOWN = 200
 """Characters of an answer that a message shows."""
 
@@ -34,14 +36,20 @@ class Server:
     def __init__(self, url: str, *, timeout: float) -> None:
         self._url, self._timeout = url.rstrip("/"), timeout
 
-    def first_model(self) -> str:
-        """Return the name of the first model that it lists. Raises ``ServerAnswerError`` for none."""
+    def models(self) -> list[str]:
+        """Return the names of the models that it lists, one at least. Raises ``ServerAnswerError`` for none."""
         found = self._ask("/v1/models")
         try:
-            name = found["data"][0]["id"]
-        except (KeyError, IndexError, TypeError) as error:
+            names = [str(each["id"]) for each in found["data"]]
+        except (KeyError, TypeError) as error:
             raise self._garbage("/v1/models", found, "a list of models") from error
-        return str(name)
+        if not names:
+            raise self._garbage("/v1/models", found, "a list of models")
+        return names
+
+    def first_model(self) -> str:
+        """Return the name of the first model that it lists. Raises ``ServerAnswerError`` for none."""
+        return self.models()[0]
 
     def complete(self, request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Return the choices for one prompt. Raises ``ServerAnswerError`` for another number of them than ``n``."""
@@ -107,8 +115,8 @@ class Server:
 
     def _late(self, path: str) -> ServerLateError:
         return ServerLateError(
-            f"{self._url}{path} has not answered in {self._timeout:g} s. Look at its log, ask less at a time (--sampler.requests) or"
-            " wait longer (--sampler.timeout)"
+            f"{self._url}{path} has not answered in {self._timeout:g} s. Look at its log, ask less at a time or wait longer"
+            " (--sampler.requests, --sampler.timeout; of mt-generate --backend-option timeout=SECONDS)"
         )
 
     def _unreachable(self, path: str, reason: object) -> ServerUnreachableError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -454,6 +455,74 @@ def test_counts_agree_and_nothing_is_lost_whatever_texts_spell(rules: MediaRules
     taken = [Path(part.path).name for part in media if part.path and not part.path.endswith("c.png")]
     expected = [NAMES[number % 3] for number in range(places * offered) if number % 3 < 2]
     assert taken == expected
+
+
+FOUND = {"dna": re.compile(r"<seq>([ACGTacgt\s]*)</seq>"), "image": re.compile(r"!\[[^\]]*\]\(([^)]*)\)")}
+
+
+@pytest.fixture(scope="module")
+def finding(rules: MediaRules) -> MediaRules:
+    """Rules that find sequences between tags, and pictures as Markdown has them."""
+    return replace(rules, patterns=FOUND)
+
+
+def test_what_patterns_find_in_any_text_is_media_in_its_place(finding: MediaRules) -> None:
+    found, count = mark_parts(
+        row(
+            prompt="Is <seq>AC GT</seq> like <dna>, or ![a cat](b.png) like <image>?",
+            response="<seq>GG</seq> is, <sequence>A</sequence> is not",
+            dna="TTT",
+            image="a.png",
+        ),
+        finding,
+    )
+    assert (found["prompt"], found["response"]) == (
+        f"Is {M} like {M}, or {M} like {M}?",
+        f"{M} is, <sequence>A</sequence> is not",
+    )
+    assert names(found["media"]) == ["ACGT", "TTT", "b.png", "a.png", "GG"]
+    assert count == 5
+    turns = [
+        user("<seq>A</seq>", {"type": "text", "text": "<seq>C</seq>"}),
+        {"role": "assistant", "content": "<seq>G</seq>"},
+    ]
+    messages = mark_parts(row(messages=[{"role": "user", "content": "<seq>A</seq>"}, turns[1]]), finding)[0]["messages"]
+    assert [names(turn["media"]) for turn in messages] == [["A"], ["G"]]
+    assert names(mark_parts(row(prompt="", choices=["<seq>A</seq>", "b"], answer=0), finding)[0]["media"]) == ["A"]
+
+
+def test_a_pattern_without_a_group_finds_the_content_itself_and_the_longer_of_two_that_begin_together(
+    rules: MediaRules,
+) -> None:
+    motif = replace(rules, patterns={"dna": re.compile(r"\b[ACGT]{4,}\b|")})
+    found, _ = mark_parts(row(text="the CAT of ACGTAC"), motif)
+    assert (found["text"], names(found["media"])) == (f"the CAT of {M}", ["ACGTAC"])
+    tagged = replace(rules, patterns={"dna": re.compile("<dna>([ACGT]+)</dna>")})
+    found, _ = mark_parts(row(prompt="<dna>AC</dna> or <dna>", response="x", dna="GG"), tagged)
+    assert (found["prompt"], names(found["media"])) == (f"{M} or {M}", ["AC", "GG"])
+
+
+def test_what_a_pattern_finds_is_checked_as_any_part_is(finding: MediaRules) -> None:
+    for text, message in {
+        "a <seq></seq>": "field 'text', letter 3 is an empty dna",
+        "![x](/etc/passwd)": "outside",
+        "![x](https://a.b/c.png)": "URL",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            mark_parts(row(text=text), finding)
+
+
+@given(
+    pieces=st.lists(st.sampled_from(["<seq>", "</seq>", "<seq>AC</seq>", "A", "<image>", "![", "](b.png)", "\n", "é"]))
+)
+def test_as_many_marks_as_parts_whatever_patterns_find(finding: MediaRules, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    expected = FOUND["image"].sub(M, re.sub("<seq>[AC\n]*[AC][AC\n]*</seq>", M, text))
+    if "<seq></seq>" in text.replace("\n", ""):
+        return
+    found, count = mark_parts(row(text=text), finding)
+    assert found["text"] == expected
+    assert count == expected.count(M) == len(found.get("media", ()))
 
 
 KEYS = (

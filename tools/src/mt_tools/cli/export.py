@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mt_core.cli.guard import parse_and_run
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
+from mt_tools.cli.after_export import AfterExport
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
+from mt_tools.convert.adapter_readers import check_base_name
+from mt_tools.convert.check import READERS
+from mt_tools.convert.publish import Repository, push
 from mt_tools.convert.source import Source, open_source, refuse_encoders
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
@@ -31,12 +36,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--run",
         action="append",
-        required=True,
+        default=[],
         metavar="RUN[:SHARE]",
-        help="a run; several, each with a share of its adapter, with --merge",
+        help="a run; several, each with a share of its adapter, with --merge; none where a folder that is there is pushed",
     )
     parser.add_argument("--checkpoint", default="last", metavar="WHICH", help="last (default), best, or a saved step")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the new folder")
+    parser.add_argument(
+        "--base", metavar="ORG/NAME[@REVISION]", help="what the base is called on the Hub, where the run has a path"
+    )
     parser.add_argument("--merge", action="store_true", help="base and adapter as one Hugging Face folder")
     parser.add_argument(
         "--as-lora",
@@ -59,6 +67,23 @@ def _parser() -> argparse.ArgumentParser:
         metavar="X",
         help="with --merge and --as-lora: largest mean difference of logits (default: 0.1; merged over a quantized base 0.5)",
     )
+    after = parser.add_argument_group("what is done with the folder")
+    after.add_argument(
+        "--check",
+        choices=READERS,
+        help="open it with this reader, where it is installed, continue 8 prompts by up to 64 tokens, and compare",
+    )
+    after.add_argument(
+        "--reader",
+        metavar="PATH",
+        help="Python of the environment that has the reader of --check; for llama.cpp its llama-server",
+    )
+    after.add_argument(
+        "--push",
+        metavar="ORG/NAME",
+        help="then push it to the Hub in one commit, with the token in HF_TOKEN; without --run, a folder that is there",
+    )
+    after.add_argument("--private", action="store_true", help="with --push: a repository that others do not see")
     writing_options(parser)
     return parser
 
@@ -68,37 +93,67 @@ def _export(arguments: argparse.Namespace) -> int:
         raise UsageError("--form peft is for an adapter as it was trained; leave out --merge and --as-lora, or --form")
     if arguments.as_lora is not None and (arguments.merge or arguments.as_lora < 0):
         raise UsageError("--as-lora writes an adapter: give no --merge, and a RANK from 1 on, or none")
+    if not arguments.run:
+        return _push_alone(arguments)
     size, out, host = (
         shard_bytes(arguments.shard_size),
         unused_path(arguments.output),
         discover_plugins(arguments.block_plugin),
     )
-    sources = [(_open_run(run, arguments.checkpoint, host), share) for run, share in map(_parse_share, arguments.run)]
+    base = None if arguments.base is None else check_base_name(arguments.base)
+    sources = [
+        (replace(_open_run(run, arguments.checkpoint, host), base_name=base), share)
+        for run, share in map(_parse_share, arguments.run)
+    ]
     if not arguments.merge:
         _refuse_of_merge(arguments, sources)
         refuse_encoders(sources[0][0].path, sources[0][0].parts)
-        if arguments.as_lora is not None:
-            return _as_lora(arguments, sources[0][0], out, host)
-        from mt_tools.convert.adapter import export_adapter
+    after = AfterExport.of(arguments, sources, host)
+    if arguments.merge:
+        said = _merge(arguments, sources, out, host, size)
+    else:
+        said = (_write_adapter if arguments.as_lora is None else _write_as_lora)(arguments, sources[0][0], out, host)
+    print(said)
+    after.run(out)
+    return 0
 
-        form = export_adapter(sources[0][0], out, notice, portable=arguments.form == "portable")
-        print(f"{out}: adapter {sources[0][0].parts.config.adapter.name} ({form}), {describe_files(out)}")
-        return 0
+
+def _push_alone(arguments: argparse.Namespace) -> int:
+    """Push a folder that was written before."""
+    if arguments.push is None or arguments.merge or arguments.as_lora is not None or arguments.check is not None:
+        raise UsageError(
+            "--run says what is exported; without it a folder that is there is pushed: --output FOLDER --push ORG/NAME, and nothing else"
+        )
+    out = Path(expand(arguments.output))
+    if not out.is_dir():
+        raise UsageError(f"{out} is no folder; name the run that is written there (--run RUN)")
+    print(push(out, Repository.named(arguments.push, private=arguments.private), [], notice))
+    return 0
+
+
+def _merge(
+    arguments: argparse.Namespace, sources: Sequence[tuple[Source, float]], out: Path, host: PluginHost, size: int
+) -> str:
     from mt_tools.convert.adapter_merge import merge
 
     difference = merge(
         sources, out, host, dtype=chosen_dtype(arguments), shard_bytes=size, tolerance=arguments.tolerance, say=notice
     )
-    print(f"{out}: {describe_files(out)}\n{difference}")
-    return 0
+    return f"{out}: {describe_files(out)}\n{difference}"
 
 
-def _as_lora(arguments: argparse.Namespace, source: Source, out: Path, host: PluginHost) -> int:
+def _write_adapter(arguments: argparse.Namespace, source: Source, out: Path, host: PluginHost) -> str:
+    from mt_tools.convert.adapter import export_adapter
+
+    form = export_adapter(source, out, notice, portable=arguments.form == "portable")
+    return f"{out}: adapter {source.parts.config.adapter.name} ({form}), {describe_files(out)}"
+
+
+def _write_as_lora(arguments: argparse.Namespace, source: Source, out: Path, host: PluginHost) -> str:
     from mt_tools.convert.adapter_lora import export_as_lora
 
     apart = export_as_lora(source, out, host, rank=arguments.as_lora or None, tolerance=arguments.tolerance, say=notice)
-    print(f"{out}: adapter {source.parts.config.adapter.name} as a LoRA, {describe_files(out)}\n{apart}")
-    return 0
+    return f"{out}: adapter {source.parts.config.adapter.name} as a LoRA, {describe_files(out)}\n{apart}"
 
 
 def _parse_share(text: str) -> tuple[Path, float]:

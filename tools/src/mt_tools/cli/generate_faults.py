@@ -5,26 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-_BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "system": "chat"}
+_BELONGS = {"out": "prompts", "overwrite": "prompts", "batch_size": "prompts", "backend": "prompts", "system": "chat"}
 """Options that only one way of asking reads."""
 
 
 def option(name: str) -> str:
     """Return an option as it is typed."""
     return "--" + name.replace("_", "-")
-
-
-def source_faults(arguments: argparse.Namespace) -> Iterator[str]:
-    """Yield the faults of the options that say which model."""
-    chosen = [name for name in ("run", "checkpoint", "weights") if getattr(arguments, name) is not None]
-    if len(chosen) != 1:
-        yield f"give one of --run, --checkpoint, or --weights; got {', '.join(chosen) or 'none'}"
-    elif arguments.weights is None and arguments.model is not None:
-        yield f"--model belongs to --weights; a run has its own, leave --model {arguments.model} out"
-    if arguments.adapter_folder is not None and arguments.weights is None:
-        yield "--adapter-folder belongs to --weights; a run has its own adapter"
-    if arguments.weights is not None and arguments.tokenizer_path is not None and arguments.tokenizer is None:
-        yield "--tokenizer-path needs the tokenizer that reads it: --tokenizer NAME"
 
 
 def asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
@@ -43,6 +30,10 @@ def asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
         yield "--chat-template belongs to --chat and --prompts; a --prompt is plain text"
     if arguments.prompts is not None and (arguments.image or arguments.media):
         yield '--image and --media belong to --prompt and --chat; a row of --prompts names its own: {"prompt": …, "images": […]}'
+    if arguments.backend_option and arguments.backend is None:
+        yield "--backend-option belongs to --backend; leave it out, or name the backend"
+    if arguments.backend is not None and arguments.batch_size is not None:
+        yield "--batch-size is for the model here; a backend has an option of its own (--backend-option requests=N)"
     if arguments.prompts is not None:
         yield from _out_faults(arguments)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import CheckpointError, UsageError
 from mt_tools.convert.adapter_readers import base_keys, say_readers
+from mt_tools.convert.card import card
 from mt_tools.convert.folder import split_objective
 from mt_tools.convert.source import Say, Source, build_on_meta
 from mt_tools.convert.writing import stage_folder, write_beside, write_json
@@ -59,10 +60,13 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
         beside = frozenset[str]() if form is None else form.beside
         tensors = _tensors({name: found[name]() for name in sorted(saved - beside)}, form, rank)
         write_tensors(stage / TENSORS[0], tensors)
+        dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
         if beside:
             write_tensors(stage / BESIDE, {name: found[name]() for name in sorted(beside)})
         write_beside(stage, of_objective)
         _write_configs(source, stage, adapter, form, rank)
+        library = "peft" if form is not None else "mt-core"
+        (stage / "README.md").write_text(card(source, out.name, dtype, library=library), encoding="utf-8")
     if form is not None:
         say_readers(source, out, form, rank, say)
     return "own names" if form is None else str(form.config["peft_type"])

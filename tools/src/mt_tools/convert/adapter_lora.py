@@ -20,7 +20,8 @@ from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_changed, refuse_unmergeable
-from mt_tools.convert.adapter_readers import base_keys, say_merged, say_vllm
+from mt_tools.convert.adapter_readers import base_keys, say_base, say_merged, say_vllm
+from mt_tools.convert.card import card
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import split_objective
 from mt_tools.convert.source import Say, Source
@@ -62,13 +63,14 @@ def export_as_lora(
     before = logits(model, rows)
     base = load_base(source.parts, source.checkpoint, say)
     refuse_changed(source, base, {name: model.get_parameter(name) for name in base.kept_names()})
-    found = _change(model, base, rank)
+    found = change_of(model, base, rank)
     with stage_folder(out) as stage:
-        write_tensors(stage / TENSORS[0], _name_tensors(found))
+        write_tensors(stage / TENSORS[0], name_tensors(found))
         if source.parts.objective_component.head == "language":
             write_beside(stage, split_objective(open_model(source.checkpoint / "model"))[1])
-        write_json(stage / CONFIG, {**base_keys(source), **_config(found, model)})
+        write_json(stage / CONFIG, {**base_keys(source), **lora_config(found, model)})
         write_json(stage / WRITTEN, {"base": base_files(source.parts)})
+        (stage / "README.md").write_text(card(source, out.name, "float32", library="peft"), encoding="utf-8")
         del model
         merged = source.parts.config.model.source.adapters
         raw: dict[str, Any] = {
@@ -81,8 +83,9 @@ def export_as_lora(
         refuse_beyond(apart, TOLERANCE if tolerance is None else tolerance, "A higher --as-lora RANK may come nearer")
     most = max(len(a_RE) for a_RE, _ in found.values())
     say_merged(source, say)
+    say_base(source, say)
     if not merged:
-        say_vllm(str(base_keys(source)["base_model_name_or_path"]), out, most, say)
+        say_vllm(source, out, most, say)
     return apart
 
 
@@ -95,7 +98,7 @@ def _refuse_without_base(source: Source) -> None:
 
 
 @torch.no_grad()
-def _change(model: TrainModel, base: TrainModel, rank: int | None) -> dict[str, Factors]:
+def change_of(model: TrainModel, base: TrainModel, rank: int | None) -> dict[str, Factors]:
     """(A, B) of each adapted layer."""
     before, found = dict(base.named_modules()), {}
     for name, layer in adapted_layers(model):
@@ -109,6 +112,10 @@ def _change(model: TrainModel, base: TrainModel, rank: int | None) -> dict[str, 
                 f"the change of {name} has rank {len(found[name][0])} of {min(change_FE.shape)}, for which a LoRA would be larger than"
                 " the weight; name how many directions to keep (--as-lora RANK), or use --merge"
             )
+    if not found:
+        raise UsageError(
+            "the run has no layer with an adapter, so that there is no change to write as a LoRA; use --merge"
+        )
     return found
 
 
@@ -118,6 +125,7 @@ def _dense_weight(layer: nn.Module) -> Tensor:
 
 def factors(change_FE: Tensor, rank: int | None) -> Factors:
     """A (R, E) and B (F, R) whose product is the change: its ``rank`` largest directions, or all but ``EXACT`` of it."""
+    dtype, change_FE = change_FE.dtype, change_FE.double()  # fp32 would leave out 2e-6 of it
     most, size = min(change_FE.shape), float(change_FE.norm())
     tried = min(most, rank or FIRST)
     while True:
@@ -134,10 +142,11 @@ def factors(change_FE: Tensor, rank: int | None) -> Factors:
             break
         tried *= 2
     root_R = s_R[:kept].sqrt()
-    return (root_R[:, None] * v_ER[:, :kept].T).contiguous(), (u_FR[:, :kept] * root_R).contiguous()
+    a_RE, b_FR = root_R[:, None] * v_ER[:, :kept].T, u_FR[:, :kept] * root_R
+    return a_RE.to(dtype).contiguous(), b_FR.to(dtype).contiguous()
 
 
-def _name_tensors(found: dict[str, Factors]) -> dict[str, Tensor]:
+def name_tensors(found: dict[str, Factors]) -> dict[str, Tensor]:
     """The tensors of the file, all of the largest rank: readers other than peft have one factor for all layers."""
     rank = max(len(a_RE) for a_RE, _ in found.values())
     named = {}
@@ -148,7 +157,7 @@ def _name_tensors(found: dict[str, Factors]) -> dict[str, Tensor]:
     return named
 
 
-def _config(found: dict[str, Factors], model: TrainModel) -> dict[str, Any]:
+def lora_config(found: dict[str, Factors], model: TrainModel) -> dict[str, Any]:
     """Return the config of a LoRA whose update is multiplied by 1 in every layer."""
     rank = max(len(a_RE) for a_RE, _ in found.values())
     return {

@@ -9,27 +9,43 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.adapters.base import PeftForm
+from mt_core.errors import UsageError
 from mt_core.weights import check_file
 from mt_tools.convert.source import Say, Source
 from mt_train.adapters.portable import is_lora, module_of, rank_and_scale
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's ``--max-lora-rank`` takes (vllm/config/lora.py)."""
+NAME_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _IN_CACHE = re.compile(r"models--([^/]+?)--([^/]+)/snapshots/([^/]+)")
 
 
 def base_keys(source: Source) -> dict[str, str | None]:
-    """Keys of ``adapter_config.json`` that name the base: its name on the Hub where it has one, else what the run was given."""
-    given = source.started_from
-    if given is None or source.parts.merged:  # weights with others merged into them have no name
+    """Keys of ``adapter_config.json`` that name the base: its name on the Hub, given or known, and never a path of this machine."""
+    name = None if source.parts.merged else _name_of_base(source)  # weights with others merged into them have no name
+    if name is None:
         return {"base_model_name_or_path": None}
-    if cached := _IN_CACHE.search(Path(given).as_posix()):
-        owner, name, revision = cached.groups()
-        return {"base_model_name_or_path": f"{owner}/{name}", "revision": revision}
-    if _is_path(given):
-        return {"base_model_name_or_path": given}
-    name, _, revision = given.partition("@")
+    name, _, revision = name.partition("@")
     return {"base_model_name_or_path": name, **({"revision": revision} if revision else {})}
+
+
+def _name_of_base(source: Source) -> str | None:
+    given = source.started_from
+    if source.base_name is not None or given is None:
+        return source.base_name
+    if cached := _IN_CACHE.search(Path(given).as_posix()):
+        return "{}/{}@{}".format(*cached.groups())
+    return None if _is_path(given) else given
+
+
+def check_base_name(given: str) -> str:
+    """Return a name on the Hub as it is. Raises ``UsageError`` for anything else."""
+    if not NAME_ON_THE_HUB.fullmatch(given):
+        raise UsageError(
+            f"--base {given} is no name on the Hub; write ORG/NAME or ORG/NAME@REVISION: the folder goes to others, who have no path"
+            " of this machine"
+        )
+    return given
 
 
 def _is_path(given: str) -> bool:
@@ -38,10 +54,8 @@ def _is_path(given: str) -> bool:
 
 def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say: Say) -> None:
     """Say how the folder is served, and what of it others cannot read."""
-    base = base_keys(source)["base_model_name_or_path"] or "BASE"
     say_merged(source, say)
-    if source.started_from is not None and _is_path(base):
-        say(f"notice: the folder names its base {base}, a path of this machine; elsewhere name the base yourself")
+    say_base(source, say)
     if not is_lora(form):
         say(
             f"notice: peft reads this ({form.config['peft_type']}{' with DoRA' * bool(form.config.get('use_dora'))}); vLLM, SGLang and"
@@ -61,7 +75,16 @@ def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say
         return
     _say_growth(form, modules, rank, say)
     if not source.parts.merged:
-        say_vllm(base, out, rank, say)
+        say_vllm(source, out, rank, say)
+
+
+def say_base(source: Source, say: Say) -> None:
+    """Say that the folder names no base, where a run knows no name for it but a path."""
+    if source.started_from is not None and not source.parts.merged and _name_of_base(source) is None:
+        say(
+            f"notice: the folder names no base, since the run has {source.started_from}, a path of this machine; --base ORG/NAME says what"
+            " it is called on the Hub"
+        )
 
 
 def say_merged(source: Source, say: Say) -> None:
@@ -100,8 +123,9 @@ def _is_read_otherwise(config: Mapping[str, Any], module: str) -> bool:
     return not all(isclose(scale, each) for each in others)
 
 
-def say_vllm(base: str, out: Path, rank: int, say: Say) -> None:
-    """Say the command that serves a LoRA of this rank, or that vLLM takes none so large."""
+def say_vllm(source: Source, out: Path, rank: int, say: Say) -> None:
+    """Say the command that serves a LoRA of this rank here, or that vLLM takes none so large."""
+    base = base_keys(source)["base_model_name_or_path"] or source.started_from or "BASE"
     most = next((each for each in VLLM_RANKS if each >= rank), None)
     if most is None:
         say(f"notice: vLLM takes ranks up to {VLLM_RANKS[-1]}, and this has {rank}: give it --merge")

@@ -13,10 +13,13 @@ from mt_tools.convert.source import Source
 from mt_train.checkpoint.manifest import read_manifest
 
 
-def card(source: Source, title: str, dtype: str) -> str:
-    """Markdown with a head that the Hub reads (https://huggingface.co/docs/hub/model-cards). No path of this machine is in it."""
+def card(source: Source, title: str, dtype: str, *, library: str = "transformers") -> str:
+    """Markdown with a head that the Hub reads (https://huggingface.co/docs/hub/model-cards). No path of this machine is in it.
+
+    ``library`` opens the folder: ``peft`` an adapter.
+    """
     base = _base(source)
-    head = ["library_name: transformers", "pipeline_tag: text-generation", "# license: fill in, before you share it"]
+    head = [f"library_name: {library}", "pipeline_tag: text-generation", "# license: fill in, before you share it"]
     if base and "/" in base:
         head.append(f"base_model: {base.partition('@')[0]}")
     model = source.parts.config.model
@@ -29,6 +32,8 @@ def card(source: Source, title: str, dtype: str) -> str:
 
 def _base(source: Source) -> str:
     """A name on the Hub as it is, of a path its last part only."""
+    if source.base_name is not None:
+        return source.base_name
     given = source.started_from
     if source.checkpoint is None:
         return source.path.resolve().name
@@ -41,13 +46,16 @@ def _training(source: Source) -> Iterator[str]:
     assert source.checkpoint is not None, "a run has one"
     config = source.parts.config
     manifest = read_manifest(source.checkpoint)
-    yield f"- trained: {manifest['step']:,} steps, objective {config.objective.name}, dataset {config.dataset.name}"
+    adapter = "" if config.adapter.name == "full" else f", adapter {config.adapter.name}"
+    yield f"- trained: {manifest['step']:,} steps, objective {config.objective.name}, dataset {config.dataset.name}{adapter}"
     if figures := manifest.get("evaluation"):
         yield "- held out: " + ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
     file = source.checkpoint.parent.parent / "about.json"
     rows = read_json(file).get("data") if file.is_file() else None
     if isinstance(rows, Mapping) and isinstance(rows.get("train"), Mapping):
         yield _rows(rows["train"])
+    used = {offer.plugin.distribution: offer.plugin.version for offer in source.parts.offers.values()}
+    yield "- plugins: " + ", ".join(f"{name} {version}" for name, version in sorted(used.items()))
 
 
 def _rows(report: Mapping[str, Any]) -> str:

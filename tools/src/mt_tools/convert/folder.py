@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from mt_core.errors import DataError, MtError
 from mt_core.nn.objective import split_objective_name
-from mt_core.weights import CONFIG, Loaders, read_json, whole_name
+from mt_core.weights import CONFIG, Loaders, read_json
 from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
 from mt_tools.convert.file_tensors import FileTensors
@@ -68,7 +68,7 @@ def write_folder(
     loaders, kept = {**files.loaders, **more}, files.unconverted
     if whole is not None:
         loaders = whole.loaders(loaders, seeing)
-        shapes, kept = ({whole_name(name): each for name, each in shapes.items()}, {whole_name(name) for name in kept})
+        shapes, kept = ({whole.name(name): each for name, each in shapes.items()}, {whole.name(name) for name in kept})
     word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes, unconverted=kept)
     files.check_complete()
     write_beside(stage, beside)

@@ -36,6 +36,8 @@ class Source:
     checkpoint: Path | None
     started_from: str | None = None
     """The text of a run's ``model.weights``, whether that is still there or not."""
+    base_name: str | None = None
+    """Name of those weights on the Hub, perhaps with ``@revision``, as somebody gives it who exports the run."""
 
     @property
     def weights(self) -> Path | None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from mt_core.components import WeightsFormat
 from mt_core.errors import UsageError
 from mt_core.media import ProjectorComponent
-from mt_core.weights import CONFIG, IMAGE_TOKEN, TEXT_TYPES, Loaders, image_token_id, read_json, whole_name
+from mt_core.weights import CONFIG, WHOLE_TYPES, Loaders, WholeType, image_token_id, read_json, whole_name
 from mt_tools.convert.source import Source
 from mt_tools.convert.writing import write_json
 from mt_train.assemble.media import MEDIA
@@ -61,7 +61,40 @@ class WholeModel:
             raise UsageError(
                 f"the run's objective has a head of its own, and no class of transformers has it with images; {_KEPT}"
             )
-        return cls(source, encoder, encoder_format, projector_format)
+        found = cls(source, encoder, encoder_format, projector_format)
+        found.architecture  # noqa: B018 - refuses parts that do not go together
+        return found
+
+    @cached_property
+    def architecture(self) -> str:
+        """The class of transformers. Raises ``UsageError`` where encoder and projector are parts of two."""
+        (of_encoder,), (of_projector,) = (part["architectures"] for part in self._exported)
+        if of_encoder != of_projector:
+            projector = self.encoder.projector.offer.component.name
+            raise UsageError(
+                f"the encoder {self.encoder.name} is written into a {of_encoder}, and the projector {projector} into a {of_projector};"
+                f" {_KEPT}"
+            )
+        return str(of_encoder)
+
+    @property
+    def kind(self) -> WholeType:
+        """What is known of the class."""
+        return WHOLE_TYPES[self.architecture]
+
+    def name(self, name: str) -> str:
+        """Return the name that a text model's tensor has in the files."""
+        return whole_name(name, self.architecture)
+
+    @property
+    def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Keys of ``config.json`` by encoder and projector."""
+        assert self.encoder_format.exported is not None, "of() chose formats that write"
+        assert self.projector_format.exported is not None, "of() chose formats that write"
+        return (
+            self.encoder_format.exported(self.encoder.options),
+            self.projector_format.exported(self.encoder.projector.options),
+        )
 
     @cached_property
     def image_token(self) -> tuple[int, str]:
@@ -79,7 +112,7 @@ class WholeModel:
     def loaders(self, text: Loaders, own: Loaders) -> Loaders:
         """Return the tensors of all files, of which ``text`` has the text model's under the names of its own folder."""
         options = {"encoder": self.encoder.options, "projector": self.encoder.projector.options}
-        found = {whole_name(name): load for name, load in text.items()}
+        found = {self.name(name): load for name, load in text.items()}
         for part, form in (("encoder", self.encoder_format), ("projector", self.projector_format)):
             assert form.written is not None, "of() chose formats that write"
             here = {name.removeprefix(f"{part}."): load for name, load in own.items() if name.startswith(f"{part}.")}
@@ -88,21 +121,46 @@ class WholeModel:
 
     def config(self, text: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``config.json``, in which ``text`` is that of the text model. Raises ``UsageError`` for one that no such model has."""
-        if text.get("model_type") not in TEXT_TYPES:
+        kind, (of_encoder, of_projector) = self.kind, self._exported
+        types = {ours: theirs for theirs, ours in kind.texts.items()}
+        if text.get("model_type") not in types:
             raise UsageError(
-                f"a text model of type {text.get('model_type')} cannot be written with an encoder (those that can:"
-                f" {', '.join(TEXT_TYPES)}); {_KEPT}"
+                f"a text model of type {text.get('model_type')} cannot be written into a {self.architecture} (those that can:"
+                f" {', '.join(types)}); {_KEPT}"
             )
-        assert self.encoder_format.exported is not None, "of() chose formats that write"
-        assert self.projector_format.exported is not None, "of() chose formats that write"
-        return {
-            **self.encoder_format.exported(self.encoder.options),
-            **self.projector_format.exported(self.encoder.projector.options),
-            IMAGE_TOKEN: self.image_token[0],
-            "text_config": dict(text),
+        self._refuse_other_positions(text)
+        content = {
+            **of_encoder,
+            **of_projector,
+            kind.image_token: self.image_token[0],
+            **self._tokens_around(),
+            "text_config": {**text, "model_type": types[text["model_type"]]},
             "tie_word_embeddings": bool(text.get("tie_word_embeddings")),
             **ids,
         }
+        if kind.width is not None:
+            content["vision_config"] = {**content["vision_config"], kind.width: text["hidden_size"]}
+        return content
+
+    def _refuse_other_positions(self, text: Mapping[str, Any]) -> None:
+        """Raise ``UsageError`` for a text model whose places of media are not those of the class."""
+        rope = text.get("rope_parameters") or {}
+        found = [
+            bool(each.get(key)) for each in (rope, self.kind.rope) for key in ("mrope_section", "mrope_interleaved")
+        ]
+        if found[:2] != found[2:]:
+            rows = "rows and columns of images (M-RoPE)"
+            has, wants = (
+                f"{'' if each[0] else 'no '}{rows}{', interleaved' if each[1] else ''}"
+                for each in (found[:2], found[2:])
+            )
+            raise UsageError(f"the text model has {has}, and a {self.architecture} {wants}; {_KEPT}")
+
+    def _tokens_around(self) -> dict[str, int]:
+        """Ids of texts in front of an image and behind it, where these are one token each."""
+        texts = {key: getattr(self.encoder.options, option) for key, option in self.kind.tokens.items()}
+        ids = {key: self.source.parts.tokenizer.encode(text) for key, text in texts.items() if text}
+        return {key: found[0] for key, found in ids.items() if len(found) == 1}
 
     def spelled(self) -> tuple[str, str]:
         """Return the type of a part of a conversation, and what a template writes for it."""

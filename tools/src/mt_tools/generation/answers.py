@@ -10,11 +10,13 @@ from typing import Any
 from mt_core.errors import DataError, MtError
 from mt_core.generation import Generation, GenerationConfig
 from mt_tools.generation.generate import Generator
-from mt_tools.generation.media import mark_row
+from mt_tools.generation.media import NO_MEDIA, mark_row
 from mt_tools.generation.output import Output
 from mt_tools.generation.progress import Progress
 from mt_tools.generation.prompts import template_of
 from mt_tools.generation.rows import PromptRow
+from mt_train.data.media.rules import MediaRules
+from mt_train.generation.backend import Backend
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import PromptIds
 
@@ -28,21 +30,23 @@ def answer(
     file: Path,
     batch_size: int,
     chat_template: str | None = None,
-    kinds: frozenset[str] = frozenset(),
+    rules: MediaRules = NO_MEDIA,
+    backend: Backend | None = None,
 ) -> None:
     """Append a line for each row, in order. The keys are places in the whole file, which decide what is drawn.
 
-    ``kinds`` of media may lie in the folder of ``file``.
+    Files of media, which are read by ``rules``, may lie in the folder of ``file``. A ``backend`` writes the texts instead of the model.
 
     Raises ``DataError`` with file and line for a prompt that does not fit, before the first text is made.
     """
     template = template_of(loaded, chat_template) if output.converses else None
     writer = Generator(loaded, wishes, template)
-    prompts = {index: _prepare(writer, row, file, kinds) for index, row in rows.items()}
+    prompts = {index: _prepare(writer, row, file, rules) for index, row in rows.items()}
     found: dict[int, Generation] = {}
     unwritten = deque(rows)
     with Progress(len(rows)) as progress:
-        for index, text in writer.write(prompts, batch_size):
+        texts = writer.write(prompts, batch_size) if backend is None else writer.write_elsewhere(prompts, backend)
+        for index, text in texts:
             found[index] = text
             progress.advance(1, len(text.ids))
             lines = []
@@ -57,8 +61,8 @@ def _line(row: PromptRow, text: Generation) -> dict[str, Any]:
     return {**row.content, "text": text.text, "finish": text.finish, "tokens": len(text.ids)}
 
 
-def _prepare(writer: Generator, row: PromptRow, file: Path, kinds: frozenset[str]) -> PromptIds:
+def _prepare(writer: Generator, row: PromptRow, file: Path, rules: MediaRules) -> PromptIds:
     try:
-        return writer.prepare(mark_row(row.content, kinds, file.absolute().parent))
+        return writer.prepare(mark_row(row.content, rules, file.absolute().parent))
     except MtError as error:
         raise DataError(f"{file}:{row.line}: {error}") from error

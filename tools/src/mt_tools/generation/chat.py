@@ -38,7 +38,7 @@ class Chat:
         self._show = show
         self._say = say
         self._system = [] if system is None else [{"role": "system", "content": system}]
-        self._replies, self._files = 0, files or MediaFiles((), frozenset())
+        self._replies, self._files = 0, files or MediaFiles(())
         self.turns: list[dict[str, Any]] = []
         """User and assistant in turn."""
         self._ids([{"role": "user", "content": "Hello"}])  # a template that is missing or broken is told at once

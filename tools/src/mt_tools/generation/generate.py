@@ -9,9 +9,10 @@ from mt_core.generation import Generation, GenerationConfig, find_faults, raise_
 from mt_core.protocols import Template
 from mt_tools.generation.media import MediaText
 from mt_tools.generation.prompts import Prompt, prepare, template_of
+from mt_train.generation.backend import Backend
 from mt_train.generation.continuation import Continuer
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import PromptIds
+from mt_train.generation.request import PromptIds, split_prompt
 from mt_train.generation.text import Show
 
 
@@ -47,6 +48,7 @@ class Generator:
     def __init__(self, loaded: LoadedModel, wishes: GenerationConfig, template: Template | None = None) -> None:
         self._loaded = loaded
         self._template = template
+        self._wishes = wishes
         self._continuer = Continuer(loaded, wishes, template)
 
     def prepare(self, prompt: Prompt, place: str = "") -> PromptIds:
@@ -61,6 +63,15 @@ class Generator:
     def write(self, prompts: Mapping[int, PromptIds], batch_size: int) -> Iterator[tuple[int, Generation]]:
         """Yield the index and the text of each prepared prompt, as soon as it has ended; the index decides what is drawn."""
         return self._continuer.run(prompts, batch_size=batch_size)
+
+    def write_elsewhere(self, prompts: Mapping[int, PromptIds], backend: Backend) -> Iterator[tuple[int, Generation]]:
+        """The same with texts of a backend, which has the same ids."""
+        ids = {index: split_prompt(prompt)[0] for index, prompt in prompts.items()}
+        most = {
+            index: min(self._continuer.room(prompt), self._wishes.max_new_tokens) for index, prompt in prompts.items()
+        }
+        for index, found in backend.write(ids, self._wishes, most=most, end_ids=self._continuer.end_ids):
+            yield index, self._continuer.finish(prompts[index], found)
 
     def stream(self, prompt: PromptIds, index: int, show: Show) -> Generation:
         """Continue a prepared prompt; ``show`` gets the text as it grows."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
 from mt_core.errors import UsageError
 from mt_core.rows import MediaPart
-from mt_train.assemble.parts import Parts
 from mt_train.data.media.marks import mark_parts
 from mt_train.data.media.rules import FILES, MediaRules
+
+NO_MEDIA = MediaRules(kinds=frozenset(), roots=())
+"""Rules of a model that reads text alone."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,6 @@ class MediaText:
 
     text: str
     parts: tuple[MediaPart, ...]
-
-
-def kinds_of(parts: Parts) -> frozenset[str]:
-    """Return the kinds of media that the encoders of a model read."""
-    return frozenset(kind for each in parts.encoders for kind in each.component.reads)
 
 
 def parse_media(images: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
@@ -42,9 +39,9 @@ def parse_media(images: Sequence[str], others: Sequence[str]) -> list[tuple[str,
 class MediaFiles:
     """Files that were named for a model. Texts take those of a kind one after another."""
 
-    def __init__(self, files: Sequence[tuple[str, str]], kinds: frozenset[str]) -> None:
-        """``kinds`` are those that the model reads. Raises ``UsageError`` for a file of another."""
-        self._kinds = kinds
+    def __init__(self, files: Sequence[tuple[str, str]], rules: MediaRules = NO_MEDIA) -> None:
+        """``rules`` say which kinds the model reads. Raises ``UsageError`` for a file of another."""
+        self._rules, kinds = rules, rules.kinds
         self._left = {kind: [content for each, content in files if each == kind] for kind in sorted(kinds)}
         if unknown := sorted({kind for kind, _ in files} - kinds):
             raise UsageError(
@@ -68,21 +65,21 @@ class MediaFiles:
                 )
             if places:
                 fields[f"{kind}s"] = [str(_real(each)) if kind in FILES else each for each in left[:places]]
-        if not fields:
+        if not fields and not self._rules.patterns:
             return MediaText(text, ())
         folders = [Path(each).parent for kind in FILES for each in fields.get(f"{kind}s", ())]
-        rules = MediaRules(kinds=self._kinds, roots=tuple(dict.fromkeys(folders)))
+        rules = replace(self._rules, roots=tuple(dict.fromkeys(folders)))
         row, _ = mark_parts({"id": "the prompt", "prompt": text, **fields}, rules)
         for kind, places in places_of.items():
             del self._left[kind][:places]
-        return MediaText(row["prompt"], row["media"])
+        return MediaText(row["prompt"], row.get("media", ()))
 
 
-def mark_row(content: Mapping[str, Any], kinds: frozenset[str], folder: Path) -> str | MediaText | list[dict[str, Any]]:
+def mark_row(content: Mapping[str, Any], rules: MediaRules, folder: Path) -> str | MediaText | list[dict[str, Any]]:
     """Return the prompt of a row, with media where it has fields for them; files lie below ``folder``. Raises ``DataError``."""
     row: Mapping[str, Any] = content
-    if kinds:
-        row, _ = mark_parts(content, MediaRules(kinds=kinds, roots=(folder,)))
+    if rules.kinds:
+        row, _ = mark_parts(content, replace(rules, roots=(folder,)))
     prompt = row.get("prompt", row.get("messages"))
     return MediaText(prompt, row["media"]) if isinstance(prompt, str) and row.get("media") else prompt
 

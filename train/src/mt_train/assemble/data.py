@@ -116,6 +116,7 @@ def with_measures(config: RunConfig, data: RunData) -> RunData:
             rows_at_a_time=together,
             seed=seed,
             packing=config.data.packing,
+            most_features=config.data.packing_features,
             pad_multiple=config.data.pad_multiple,
         )
     compare(data.train, data.held_out)
@@ -252,6 +253,7 @@ def loader_options(config: RunConfig, plan: Plan, process: Process) -> dict[str,
         "sequence_len": config.train.sequence_len,
         "packing": config.data.batching == "packing",
         "fit": config.data.packing,
+        "most_features": config.data.packing_features,
         "pad_multiple": config.data.pad_multiple,
         "micro_batch_size": plan.micro_batch_size,
         "global_batch_size": plan.global_batch_size,
@@ -275,6 +277,7 @@ def make_held_out(config: RunConfig, data: RunData, plan: Plan, process: Process
         sequence_len=config.train.sequence_len,
         packing=config.data.batching == "packing",
         fit=config.data.packing,
+        most_features=config.data.packing_features,
         pad_multiple=config.data.pad_multiple,
         batch_size=config.eval.batch_size or plan.micro_batch_size,
         rank=plan.data_rank(process.rank),

@@ -46,7 +46,7 @@ NO_RULE = BAD_ROWS | {"reader", "media"}
 """Rules that a key does not have as they are; those of media are in it as the options and the code of the encoders."""
 
 BESIDE_TOKENS = BAD_ROWS | {"cache", "workers", "strict", "prove", "eval", "shuffle", "shuffle_buffer"}
-BESIDE_TOKENS |= {"batching", "packing", "pad_multiple", "group_by_length"}
+BESIDE_TOKENS |= {"batching", "packing", "packing_features", "pad_multiple", "group_by_length"}
 """Keys of the ``data`` section that change no token of a row."""
 
 LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers")

@@ -43,6 +43,17 @@ def load(
     return LoadedModel(model, tokenizer, config.model.options.max_seq_len, eos_ids, template, read_media)
 
 
+def load_without_weights(parts: Parts, checkpoint: Path | None) -> LoadedModel:
+    """Return all but the values of the model, which takes no memory: for texts that are written elsewhere."""
+    from mt_train.engine.meta import on_meta
+
+    tokenizer, options = _tokenizer(parts, checkpoint), parts.config.model.options
+    with on_meta():
+        model = parts.model()
+    eos_ids = end_tokens(tokenizer, parts.weights_path, options.vocab_size)
+    return LoadedModel(model, tokenizer, options.max_seq_len, eos_ids, run_template(parts, tokenizer))
+
+
 def load_model(
     parts: Parts,
     checkpoint: Path | None,

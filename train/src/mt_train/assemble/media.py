@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from os.path import expanduser
 from pathlib import Path
@@ -70,6 +72,7 @@ def media_rules(parts: Parts) -> MediaRules | None:
 
     Files lie below ``data.media_root``, or else in the folders of the rows' own files.
     """
+    rules = prompt_rules(parts)
     if not parts.encoders:
         return None
     root = parts.config.data.media_root
@@ -78,11 +81,22 @@ def media_rules(parts: Parts) -> MediaRules | None:
     limits = [
         getattr(each.options, "max_bytes", 0) for each in parts.encoders
     ]  # an encoder's own is checked by its processor, too
-    return MediaRules(
-        kinds=frozenset().union(*(each.component.reads for each in parts.encoders)),
-        roots=tuple(each.absolute() for each in roots),
-        max_bytes=max(MOST_BYTES, *limits),
-    )
+    return replace(rules, roots=tuple(each.absolute() for each in roots), max_bytes=max(MOST_BYTES, *limits))
+
+
+def prompt_rules(parts: Parts) -> MediaRules:
+    """Return which kinds encoders read, and what is found in texts; no file may be read by them.
+
+    Raises ``UsageError`` for a pattern of another kind.
+    """
+    kinds = frozenset(kind for each in parts.encoders for kind in each.component.reads)
+    patterns = parts.config.data.media_patterns
+    if unread := sorted(patterns.keys() - kinds):
+        raise UsageError(
+            f"data.media_patterns finds {', '.join(unread)}, and the encoders of this run read {', '.join(sorted(kinds)) or 'nothing'};"
+            " name one that reads it (--encoders), or leave the pattern out"
+        )
+    return MediaRules(kinds=kinds, roots=(), patterns={kind: re.compile(pattern) for kind, pattern in patterns.items()})
 
 
 def media_reader(parts: Parts) -> MediaReader | None:

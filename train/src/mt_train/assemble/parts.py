@@ -17,6 +17,7 @@ from mt_core.components import (
     WeightsFormat,
 )
 from mt_core.config.base import ModelConfig, MtConfig
+from mt_core.errors import UsageError
 from mt_core.groups import whole_shape
 from mt_core.media import EncoderComponent, EncoderConfig
 from mt_core.plugins.host import Offer
@@ -166,6 +167,12 @@ class Parts:
 
             width = _width(model.head)
             model.media = MediaInputs({each.name: each.build(width) for each in self.encoders})
+            blocks = len(model.layers()) - 3
+            if model.media.levels > blocks:
+                raise UsageError(
+                    f"a projector adds something behind each of the first {model.media.levels} blocks (levels), and the model has {blocks};"
+                    " take an encoder with features of fewer blocks, or a deeper model"
+                )
 
     @cached_property
     def encoders(self) -> tuple[RunEncoder, ...]:

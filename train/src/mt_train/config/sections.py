@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -35,6 +36,11 @@ class DataConfig(MtConfig):
         None,
         min_length=1,
         description="folder that images and other files of rows lie in; default is that of the rows' own files, and none outside is read",
+    )
+    media_patterns: dict[str, str] = Field(
+        {},
+        description="kind → regular expression: what it finds in texts of rows is media of that kind, by its group where it has one, e.g."
+        " {dna: '<dna>([ACGTN]+)</dna>'}",
     )
     template: str | None = Field(
         None,
@@ -70,6 +76,12 @@ class DataConfig(MtConfig):
         "best_fit",
         description="how packed rows are filled: best_fit (longest samples first, each where it leaves the least room) or sequential"
         " (in their order; one that does not fit begins the next row)",
+    )
+    packing_features: int | None = Field(
+        None,
+        gt=0,
+        le=MOST_TOKENS,
+        description="most features that encoders make of the media of a packed row, all together; a sample with more has a row of its own",
     )
     pad_multiple: int = Field(
         PAD_MULTIPLE,
@@ -114,6 +126,20 @@ class DataConfig(MtConfig):
             glued := [key for key, item in value.items() if item is None and ":" in str(key)]
         ):
             raise ValueError(f"{glued[0]!r} is read as one word; write a space after each colon: {{ours: theirs}}")
+        return value
+
+    @field_validator("media_patterns")
+    @classmethod
+    def _check_patterns(cls, value: dict[str, str]) -> dict[str, str]:
+        for kind, pattern in value.items():
+            try:
+                groups = re.compile(pattern).groups
+            except re.error as error:
+                raise ValueError(f"{pattern!r}, for {kind}, is no regular expression: {error}; repair it") from error
+            if groups > 1:
+                raise ValueError(
+                    f"{pattern!r}, for {kind}, has {groups} groups; keep one, around the content, and write the others (?:…)"
+                )
         return value
 
     @field_validator("system", "prefix", "postfix", mode="before")

@@ -8,6 +8,7 @@ from mt_train.config.sections import DataConfig
 
 _NEEDS = {
     "packing": ("batching", "packing"),
+    "packing_features": ("batching", "packing"),
     "pad_multiple": ("batching", "padding"),
     "group_by_length": ("batching", "padding"),
     "max_bad_rows": ("on_bad_row", "skip"),

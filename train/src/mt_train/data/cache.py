@@ -31,6 +31,7 @@ from mt_train.data.columns import COLUMNS, ENDS, dtype_of, is_column
 from mt_train.data.encoding import Rules, refuse_bad_rows
 from mt_train.data.locks import folder_held, hold_lock, lock_of, share
 from mt_train.data.measures import count_duplicates
+from mt_train.data.media.named_files import find_changed
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 
@@ -48,6 +49,10 @@ class UnusableCacheError(DataError):
 
 class DamagedCacheError(DataError):
     """Rows that are not what was written."""
+
+
+class OutdatedCacheError(DataError):
+    """Rows that would be others now: a file that they name is another."""
 
 
 Open = Callable[[], tuple[Dataset, Sequence[int] | NDArray[Any]]]
@@ -86,11 +91,12 @@ class TokenCache:
         return samples
 
     def _use(self, folder: Path) -> EncodedSamples | None:
-        """The split, if it is there; a damaged one is told, and removed."""
+        """The split, if it is there; one that is damaged or outdated is told, and removed."""
         try:
             return use(folder)
-        except DamagedCacheError as error:
-            self.say(f"warning: {error}; its rows are encoded anew")
+        except (DamagedCacheError, OutdatedCacheError) as error:
+            kind = "warning" if isinstance(error, DamagedCacheError) else "notice"
+            self.say(f"{kind}: {error}; its rows are encoded anew")
             discard(folder)
             return None
 
@@ -214,7 +220,8 @@ def _append(chunk: EncodedSamples, files: Mapping[str, BinaryIO], totals: dict[s
 def use(folder: Path) -> EncodedSamples | None:
     """The samples of a folder, which `mt-data clean` leaves alone as long as they live; ``None`` when it is not complete.
 
-    That it is used is remembered by the time of its meta file. Every byte is read once. Raises ``DamagedCacheError``.
+    That it is used is remembered by the time of its meta file. Every byte is read once. Raises ``DamagedCacheError``, and
+    ``OutdatedCacheError``.
     """
     if not is_complete(folder):
         return None
@@ -224,6 +231,7 @@ def use(folder: Path) -> EncodedSamples | None:
             return None
         samples = open_samples(folder)
         _verify(folder)
+        _refuse_outdated(folder, samples)
         with suppress(OSError):  # the cache of somebody else
             os.utime(folder / META)
         if lock is not None:
@@ -267,25 +275,30 @@ def _verify(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder that is damaged still when nobody else looks at it; those who have opened it keep what they have.
+    """Remove a folder that is damaged or outdated still when nobody else looks at it; those who have opened it keep what they have.
 
     Its lock goes as well, since they hold it. Raises ``OSError``.
     """
     with suppress(FileNotFoundError), folder_held(folder) as is_there:
-        if not is_there or _is_sound(folder):
+        if not is_there or _is_usable(folder):
             return
         (folder / META).unlink()  # first: without it the rest counts for nothing
         lock_of(folder).unlink(missing_ok=True)
         shutil.rmtree(folder)
 
 
-def _is_sound(folder: Path) -> bool:
+def _is_usable(folder: Path) -> bool:
     try:
-        open_samples(folder)
+        _refuse_outdated(folder, open_samples(folder))
         _verify(folder)
-    except DamagedCacheError:
+    except (DamagedCacheError, OutdatedCacheError):
         return False
     return True
+
+
+def _refuse_outdated(folder: Path, samples: EncodedSamples) -> None:
+    if changed := find_changed(samples.report.named_files):
+        raise OutdatedCacheError(f"{changed} is another than it was when {folder}, of the token cache, was made")
 
 
 def _damage_error(folder: Path) -> DamagedCacheError:

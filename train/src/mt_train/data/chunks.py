@@ -29,6 +29,7 @@ from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
 from mt_train.data.columns import is_column
 from mt_train.data.encoding import Rules, encode
+from mt_train.data.media.named_files import find_changed
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 
@@ -62,9 +63,11 @@ class Work:
         return self.folder / f"chunk-{number:06}.npz"
 
     def is_done(self, number: int) -> bool:
-        """Return whether a chunk is there that these rules would make: another run may have skipped bad rows that are an error here."""
+        """Return whether a chunk is there that these rules would make now: another run may have skipped bad rows that are an error here."""
         chunk = read_chunk(self.path(number))
-        return chunk is not None and not (chunk.report.bad_rows and self.rules.on_bad_row == "error")
+        if chunk is None or find_changed(chunk.report.named_files):
+            return False
+        return not (chunk.report.bad_rows and self.rules.on_bad_row == "error")
 
     def do(self, number: int) -> None:
         """Encode one chunk. Raises ``DataError`` for a bad row."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +17,7 @@ from mt_train.data.items import fit_item
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
 from mt_train.data.media.marks import mark_parts
+from mt_train.data.media.named_files import archives_in, files_of
 from mt_train.data.media.rules import MediaRules, kind_of
 from mt_train.data.online import CollectsAnswers
 from mt_train.data.outcomes import Outcome, encode_rows
@@ -57,7 +58,10 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
 
     def read(index: int) -> Row:
         parts.append(0)
-        row, parts[-1] = rules.prepare(dataset.row(index))
+        row = dataset.row(index)
+        if rules.media is not None:
+            samples.report.look_again(archives_in(row, rules.media))
+        row, parts[-1] = rules.prepare(row)
         if spells(row):
             samples.report.spells(row["id"])
         return row
@@ -65,15 +69,23 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
     for outcome in encode_rows(read, indices, objective):
         samples.report.rows_read += 1
         _refuse_without_media(outcome, parts.popleft(), objective)
+        kept: Sequence[Sample] = ()
         try:
-            _add(samples, outcome, rules, learns=learns)
+            kept = _add(samples, outcome, rules, learns=learns)
         except DataError as error:
             if rules.on_bad_row == "error":
                 raise
             samples.report.bad_row(str(error), kind_of(error))
+            samples.report.look_again(files_of(error))
             refuse_bad_rows(samples.report, rules)
+        if isinstance(outcome, Sample) and outcome.media:
+            samples.report.look_again(_files([outcome]) - _files(kept))
     measure(samples, rules)
     return samples
+
+
+def _files(samples: Iterable[Sample]) -> set[str]:
+    return {span.item.path for sample in samples for span in sample.media} - {""}
 
 
 def _refuse_without_media(outcome: Outcome, parts: int, objective: Objective) -> None:
@@ -99,9 +111,9 @@ def refuse_bad_rows(report: RowStatistics, rules: Rules) -> None:
         )
 
 
-def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules, *, learns: bool) -> None:
-    """Keep what becomes of one row, and count it; one that is learned from has a trained token. Raises ``DataError`` for one that
-    cannot be used."""
+def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules, *, learns: bool) -> Sequence[Sample]:
+    """Keep what becomes of one row, count and return it; one that is learned from has a trained token. Raises ``DataError`` for one
+    that cannot be used."""
     if isinstance(encoded, DataError):
         raise encoded
     if learns and isinstance(encoded, Sample) and not any(islice(encoded.trained, 1, None)):
@@ -110,7 +122,7 @@ def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules, *, learns: boo
     report = samples.report
     if isinstance(pieces, Rejected):
         report.drop(pieces.reason, pieces.row_id)
-        return
+        return ()
     assert isinstance(encoded, Sample), "what is rejected has returned"
     report.rows_kept += 1
     if len(pieces) > 1:
@@ -119,3 +131,4 @@ def _add(samples: EncodedSamples, encoded: Outcome, rules: Rules, *, learns: boo
         report.truncate(encoded, pieces[0])
     for piece in pieces:
         samples.add(piece)
+    return pieces

@@ -16,7 +16,7 @@ from mt_core.model_protocols import Objective
 from mt_train.config.sections import PAD_MULTIPLE, Packing
 from mt_train.data.epoch import EpochRows, Group
 from mt_train.data.order import as_written, permutation
-from mt_train.data.packing import WINDOW, group_by_length, pack_window, padded_size
+from mt_train.data.packing import WINDOW, MediaLimit, group_by_length, pack_window, padded_size
 from mt_train.data.sample_rows import SampleRows
 from mt_train.data.samples import EncodedSamples
 
@@ -67,8 +67,8 @@ class Loader:
     """Training rows in order. Every rank gets equally many micro-batches of each step; a short last one has empty rows.
 
     ``rank`` and ``world`` count those that have rows of their own; ``part`` is the share of each row's tokens. ``fit`` says how rows
-    are packed, ``pad_multiple`` (tokens) how long padded ones are. Whoever has no first layer leaves the content of media where it is
-    (``reads_media``).
+    are packed, ``most_features`` how many features of media one of them has at most, ``pad_multiple`` (tokens) how long padded ones
+    are. Whoever has no first layer leaves the content of media where it is (``reads_media``).
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Loader:
         group_by_length: bool = False,
         part: tuple[int, int] = (0, 1),
         fit: Packing = "best_fit",
+        most_features: int | None = None,
         pad_multiple: int = PAD_MULTIPLE,
         reads_media: bool = True,
     ) -> None:
@@ -103,6 +104,7 @@ class Loader:
         self.part = part
         self.group_by_length = group_by_length
         self.fit = fit
+        self.most_features = most_features
         self.pad_multiple = pad_multiple
         self.reads_media = reads_media
         self._epoch: tuple[int, EpochRows] | None = None
@@ -122,7 +124,7 @@ class Loader:
     def _group(self, epoch: int, numbers: NDArray[np.int64], start: int) -> list[Group]:
         seed = [self.seed, epoch, start]
         if self.packing:
-            return _pack(self.samples, numbers, self.sequence_len, seed, self.fit)
+            return _pack(self.samples, numbers, self.sequence_len, seed, self.fit, self.most_features)
         if self._sorts:
             lengths = self.samples.lengths_of(numbers).tolist()
             return group_by_length(numbers.tolist(), lengths, self.global_batch_size, seed=seed)
@@ -195,6 +197,7 @@ class HeldOut:
         world: int,
         part: tuple[int, int] = (0, 1),
         fit: Packing = "best_fit",
+        most_features: int | None = None,
         pad_multiple: int = PAD_MULTIPLE,
         reads_media: bool = True,
     ) -> None:
@@ -211,7 +214,7 @@ class HeldOut:
 
         def group(numbers: NDArray[np.int64], start: int) -> list[Group]:
             if packing:
-                return _pack(samples, numbers, sequence_len, [0, 0, start], fit)
+                return _pack(samples, numbers, sequence_len, [0, 0, start], fit, most_features)
             return [(number,) for number in numbers.tolist()]
 
         self.rows = EpochRows(np.arange(len(samples)), group, WINDOW)
@@ -230,9 +233,16 @@ class HeldOut:
 
 
 def _pack(
-    samples: EncodedSamples, numbers: NDArray[np.int64], capacity: int, seed: list[int], fit: Packing
+    samples: EncodedSamples,
+    numbers: NDArray[np.int64],
+    capacity: int,
+    seed: list[int],
+    fit: Packing,
+    most_features: int | None,
 ) -> list[Group]:
-    return pack_window(numbers.tolist(), samples.lengths_of(numbers).tolist(), capacity, seed=seed, packing=fit)
+    media = None if most_features is None else MediaLimit(samples.media_features_of(numbers), most_features)
+    lengths = samples.lengths_of(numbers).tolist()
+    return pack_window(numbers.tolist(), lengths, capacity, seed=seed, packing=fit, media=media)
 
 
 def row_length(source: Loader | HeldOut, samples: EncodedSamples, rows: Sequence[Group]) -> int:

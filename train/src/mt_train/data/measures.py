@@ -16,7 +16,7 @@ from mt_train.config.sections import PAD_MULTIPLE, Packing
 from mt_train.data import row_statistics as kinds
 from mt_train.data.lengths import Lengths
 from mt_train.data.order import permutation
-from mt_train.data.packing import WINDOW, pack, padded_size
+from mt_train.data.packing import WINDOW, MediaLimit, pack, padded_size
 from mt_train.data.row_statistics import PLACES, RowStatistics
 from mt_train.data.samples import EncodedSamples
 
@@ -270,6 +270,7 @@ def fill_ratios(
     rows_at_a_time: int,
     seed: int,
     packing: Packing = "best_fit",
+    most_features: int | None = None,
     pad_multiple: int = PAD_MULTIPLE,
 ) -> dict[str, float]:
     """Share of the places in a row that hold a token, packed and padded, in the first epoch; of a large set in some windows of it.
@@ -278,8 +279,10 @@ def fill_ratios(
     """
     if not len(samples):
         return {}
-    own = samples.lengths_of(_sampled_numbers(len(samples), seed))
-    rows = pack(range(len(own)), own.tolist(), sequence_len, seed=seed, epoch=0, packing=packing)
+    numbers = _sampled_numbers(len(samples), seed)
+    own = samples.lengths_of(numbers)
+    media = None if most_features is None else MediaLimit(samples.media_features_of(numbers), most_features)
+    rows = pack(range(len(own)), own.tolist(), sequence_len, seed=seed, epoch=0, packing=packing, media=media)
     starts = np.arange(0, len(own), rows_at_a_time)
     longest = [padded_size(each, pad_multiple, sequence_len) for each in np.maximum.reduceat(own, starts).tolist()]
     places = np.array(longest) * np.minimum(rows_at_a_time, len(own) - starts)

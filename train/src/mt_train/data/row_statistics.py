@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.rows import Sample
+from mt_train.data.media.named_files import stamp
 
 PLACES = 5
 """Rows of a kind that are named."""
@@ -67,6 +68,8 @@ class RowStatistics:
     """The first rows of each kind."""
     bad_rows: list[str] = field(default_factory=list)
     """Faults of rows that were skipped, one for each."""
+    named_files: dict[str, str] = field(default_factory=dict)
+    """Files that rows name and nothing reads again: those of rows and items that were left out, and archives; size and time of each."""
     hashes: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
     """64 bits a row, at its first sample, to find duplicates; not stored with the rest."""
     known: NDArray[np.uint64] | None = field(default=None, repr=False, compare=False)
@@ -81,6 +84,10 @@ class RowStatistics:
         """Count a row that cannot be used, and by the kind of its fault where that has a name; the problem names the row."""
         self.rows_dropped[f"{BAD_ROW}: {kind}" if kind else BAD_ROW] += 1
         self.bad_rows.append(problem)
+
+    def look_again(self, paths: Iterable[str]) -> None:
+        """Remember how files are that what was counted depends on."""
+        self.named_files = stamp(paths) | self.named_files
 
     def spells(self, row_id: str) -> None:
         """Count a row whose text spells special tokens."""
@@ -114,6 +121,9 @@ class RowStatistics:
             for name in _LARGEST:
                 setattr(whole, name, max(getattr(whole, name), getattr(report, name)))
             whole.answers_longest |= report.answers_longest
+            whole.named_files = (
+                report.named_files | whole.named_files
+            )  # the first stamp: another since then is a change
             for kind, row_ids in report.places.items():
                 whole.note(kind, *row_ids)
             hashes.append(report.hashes)
@@ -157,5 +167,5 @@ class RowStatistics:
 
 _LARGEST = ("longest", "highest_id", "prompts_longest", "is_prefix")
 _NOT_STORED = ("hashes", "known")
-_APART = (*_LARGEST, *_NOT_STORED, "answers_longest", "filled", "places")
+_APART = (*_LARGEST, *_NOT_STORED, "answers_longest", "filled", "places", "named_files")
 _ADDED = tuple(each.name for each in fields(RowStatistics) if each.name not in _APART)

@@ -92,6 +92,13 @@ class EncodedSamples:
         """Return the media of a sample, with their places in it."""
         return spans_of(self.column, number) if "media" in self.names else ()
 
+    def media_features_of(self, numbers: NDArray[np.int64]) -> list[int]:
+        """Return the features of the media of some samples; no look is taken at the others."""
+        if "media" not in self.names:
+            return [0] * len(numbers)
+        features, ends = self.column("media")[2::MEDIA_NUMBERS], self.column("media_ends") // MEDIA_NUMBERS
+        return [int(features[ends[number] : ends[number + 1]].sum()) for number in numbers.tolist()]
+
     @property
     def media_features(self) -> NDArray[np.int64]:
         """Features of the media of each sample, those of all encoders together."""

@@ -18,6 +18,7 @@ from deepspeed.pipe import PipelineModule
 from torch import Tensor, nn
 
 from mt_core.nn import Batch, BlockContext, TrainModel, run_recomputed
+from mt_core.nn.media import add_levels
 from mt_train.engine.stages import Stage
 from mt_train.engine.step import LossHead, weighted_loss
 
@@ -30,7 +31,7 @@ class Feed:
         self._device = device
         self._waiting: Iterator[Batch] = iter(())
         self._batch: Batch | None = None
-        self.context: BlockContext | None = None
+        self._context: BlockContext | None = None
         self.scales: Sequence[float] = (1.0,)
         self.sums: Tensor | None = None
 
@@ -42,21 +43,19 @@ class Feed:
     def advance(self) -> None:
         """Go on to the next micro-batch."""
         self._batch = batch = next(self._waiting).to(self._device)
-        self.context = BlockContext(
-            positions_BT=batch.positions,
-            document_ids_BT=batch.document_ids,
-            attention=self.model.attention,
-            document_lengths=batch.document_lengths,
-            labels_BT=batch.labels,
-            lengths_BT=batch.lengths,
-            sums=self.model.sums,
-        )
+        self._context = self.model.context_of(batch)
 
     @property
     def batch(self) -> Batch:
         """The present micro-batch."""
         assert self._batch is not None, "DeepSpeed runs a forward only in a step"
         return self._batch
+
+    @property
+    def context(self) -> BlockContext:
+        """The context of its blocks."""
+        assert self._context is not None, "DeepSpeed runs a forward only in a step"
+        return self._context
 
     def add(self, outputs: Sequence[Tensor]) -> None:
         """Count the sums of one micro-batch."""
@@ -116,7 +115,7 @@ def _wrap(stage: Stage, number: int, loss_head: LossHead, feed: Feed) -> nn.Modu
     module = stage.model.layers()[number].module
     if number == 0:
         return Embed(module, feed)
-    return Norm(module) if number == last - 1 else Block(module, feed)
+    return Norm(module) if number == last - 1 else Block(module, number - 1, feed)
 
 
 class Embed(nn.Module):
@@ -130,29 +129,28 @@ class Embed(nn.Module):
 
     def forward(self, input_ids_BT: Tensor) -> Tensor:
         """(B, T) -> (B, T, D), which needs a gradient also where the embedding is frozen: the stages expect one."""
-        hidden_BTD = self._feed.model.embed_batch(self._feed.batch)
+        hidden_BTD = self._feed.model.embed_batch(self._feed.batch, self._feed.context)
         if torch.is_grad_enabled() and not hidden_BTD.requires_grad:
             hidden_BTD.requires_grad_(True)
         return hidden_BTD.contiguous()
 
 
 class Block(nn.Module):
-    """A block, recomputed in the backward where the run says so."""
+    """A block, recomputed in the backward where the run says so, and what projectors add behind it."""
 
-    def __init__(self, module: nn.Module, feed: Feed) -> None:
+    def __init__(self, module: nn.Module, index: int, feed: Feed) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.index = module, index
         self._feed = feed
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         context = self._feed.context
         if self._feed.model.checkpoint_blocks and self.training and torch.is_grad_enabled():
-            assert context is not None, "DeepSpeed runs a forward only in a step"
             hidden_BTD = run_recomputed(self.module, hidden_BTD, context)
         else:
             hidden_BTD = self.module(hidden_BTD, context)
-        return hidden_BTD.contiguous()  # what is sent must lie in order
+        return add_levels(hidden_BTD, self.index, context.levels).contiguous()  # what is sent must lie in order
 
 
 class Norm(nn.Module):

@@ -106,7 +106,10 @@ class Cut:
 
 
 def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, stages: int) -> Cut:
-    """The best cut. Raises ``ConfigError`` for too many stages, ``ComponentError`` for a model that cannot be cut."""
+    """The best cut; blocks behind which media are added stay with the first layer, which makes what is added.
+
+    Raises ``ConfigError`` for too many stages, ``ComponentError`` for a model that cannot be cut.
+    """
     with without_memory():
         model = make()
     if offered is None and type(model).forward is not TrainModel.forward:
@@ -115,11 +118,14 @@ def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, sta
             " it does into the layers, or offer them through mt_pipeline_layers"
         )
     specs = list(offered) if offered is not None else derived_layers(model)
-    if stages > len(specs):
-        raise ConfigError([too_many_stages(stages, len(specs))])
+    joined = 0 if model.media is None else model.media.levels
+    if stages > len(specs) - joined:
+        raise ConfigError([too_many_stages(stages, len(specs) - joined)])
     if offered is not None:
         _check_offered(model, specs)
-    bounds = partition(_costs(model, specs), stages)
+    costs = _costs(model, specs)
+    bounds = partition([sum(costs[: 1 + joined]), *costs[1 + joined :]], stages)
+    bounds = [0, *(bound + joined for bound in bounds[1:])]
     return Cut(model=model, specs=specs, bounds=tuple(bounds), holders=_holders(model, bounds))
 
 

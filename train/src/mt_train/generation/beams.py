@@ -14,9 +14,10 @@ from torch import Tensor
 from mt_core.errors import MtError
 from mt_core.generation import SamplingRules
 from mt_core.nn import KVCache, TrainModel
+from mt_core.nn.positions import shift_behind
 from mt_core.rows import MediaSpan
 from mt_train.generation.choices import Choices
-from mt_train.generation.forward import Forward, ReadMedia, last_logits, make_batch, media_batch, next_batch
+from mt_train.generation.forward import Forward, ReadMedia, grid_of, last_logits, make_batch, media_batch, next_batch
 from mt_train.generation.history import History, adjust
 from mt_train.generation.sampling import find_stuck_rows
 
@@ -91,7 +92,9 @@ def search(
     model.eval()
     device = next(model.parameters()).device
     cache = KVCache()
-    begin = make_batch(torch.tensor([list(prompt)]), torch.arange(len(prompt))[None])
+    grid_T3, shift = grid_of(media, len(prompt)), shift_behind(media)
+    grid_1T3 = None if grid_T3 is None else torch.from_numpy(grid_T3)[None]
+    begin = make_batch(torch.tensor([list(prompt)]), torch.arange(len(prompt))[None], grid_1T3)
     begin = media_batch(begin, [(0, span) for span in media], 0, read_media)
     logits_KV = forward(model, begin.to(device), cache)
     cache.select(torch.zeros(rules.num_beams, dtype=torch.long, device=device))
@@ -112,7 +115,7 @@ def search(
         cache.select(torch.tensor([candidate.beam for candidate in running], device=device))
         last = [candidate.tokens[-1] for candidate in running]
         positions = [len(prompt) + len(running[0].tokens) - 1] * len(running)
-        logits_KV = forward(model, next_batch(last, positions, device), cache)
+        logits_KV = forward(model, next_batch(last, positions, device, [shift] * len(last)), cache)
 
 
 def _scores(

@@ -72,6 +72,23 @@ class Continuer:
             self._end_ids = (*self._end_ids, *template.stop_ids)
             self._stop = (*config.stop, *([template.stop_text] if template.stop_text else []))
 
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Tokens that end a text."""
+        return self._end_ids
+
+    def finish(self, prompt: PromptIds, ids: Sequence[int]) -> Generation:
+        """Return the text of new ids that were written elsewhere, cut where it ends here: before a stop text, and before an end token."""
+        room, wished = self.room(prompt), self._config.max_new_tokens
+        ends = [place for place, token in enumerate(ids) if token in self._end_ids]
+        own, end_id = (tuple(ids[: ends[0]]), ids[ends[0]]) if ends else (tuple(ids[: min(room, wished)]), None)
+        stream = TextStream(self._loaded.tokenizer, stop=self._stop)
+        for count, token in enumerate(own, 1):
+            if stream.push(token):
+                return Generation(stream.close(), own[:count], "stop")
+        finish: Finish = "eos" if end_id is not None else "context" if room < wished else "length"
+        return Generation(stream.close(), own, finish, end_id)
+
     def room(self, prompt: PromptIds) -> int:
         """Tokens that the context has after a prompt. Raises ``UsageError`` where there is none, or a choice would not fit."""
         room = check_room(self._loaded, prompt)
@@ -96,7 +113,7 @@ class Continuer:
         decoder = Decoder(self._loaded, max_rows=batch_size, forward=self._forward)
         keys, parts = {}, {}
         for (key, prompt), index in keyed:
-            number = decoder.add(self._request(prompt, index))
+            number = decoder.add(self.request(prompt, index))
             keys[number], parts[number] = key, _Parts()
         while decoder.busy:
             for produced in decoder.step():
@@ -112,7 +129,7 @@ class Continuer:
             show(found.text)
             return found
         decoder, parts = Decoder(self._loaded, max_rows=1, forward=self._forward), _Parts()
-        decoder.add(self._request(prompt, index, streams=True))
+        decoder.add(self.request(prompt, index, streams=True))
         while decoder.busy:
             for produced in decoder.step():
                 parts.add(produced)
@@ -120,7 +137,8 @@ class Continuer:
                     show(produced.text)
         return parts.generation()
 
-    def _request(self, prompt: PromptIds, index: int, *, streams: bool = False) -> Request:
+    def request(self, prompt: PromptIds, index: int, *, streams: bool = False) -> Request:
+        """Return what a decoder is asked for one prompt; ``index`` and the config's seed decide what is drawn."""
         ids, media = split_prompt(prompt)
         return Request(
             ids=ids,

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mt_core.nn import Batch, KVCache, MediaBatch, TrainModel
+from mt_core.nn.positions import grid_positions
 from mt_core.rows import MediaSpan
 
 Forward = Callable[[TrainModel, Batch, KVCache], Tensor]
@@ -27,10 +30,16 @@ def last_logits(model: TrainModel, batch: Batch, cache: KVCache) -> Tensor:
     return logits_BV
 
 
-def make_batch(ids_BT: Tensor, positions_BT: Tensor) -> Batch:
+def make_batch(ids_BT: Tensor, positions_BT: Tensor, grid_positions_BT3: Tensor | None = None) -> Batch:
     """Rows of one document each, on the device of the ids; there are no labels in generation."""
     zeros_BT = torch.zeros_like(ids_BT)
-    return Batch(ids_BT, zeros_BT, positions_BT, zeros_BT)
+    return Batch(ids_BT, zeros_BT, positions_BT, zeros_BT, grid_positions=grid_positions_BT3)
+
+
+def grid_of(media: Sequence[MediaSpan], length: int, *, padding: int = 0) -> NDArray[np.int64] | None:
+    """Return (T, 3), times, rows and columns of a text of ``length`` tokens with padding on its left; ``None`` where no item has some."""
+    grid_T3 = grid_positions(media, [length])
+    return None if grid_T3 is None else np.pad(grid_T3, ((padding, 0), (0, 0)))
 
 
 ReadMedia = Callable[[Batch], Batch]
@@ -71,7 +80,13 @@ def _media(spans: Sequence[tuple[int, MediaSpan]], begin: int, length: int) -> M
     )
 
 
-def next_batch(tokens: Sequence[int], positions: Sequence[int], device: torch.device) -> Batch:
-    """One more token of each row."""
-    both_2B1 = torch.tensor([tokens, positions], device=device)[:, :, None]
-    return make_batch(both_2B1[0], both_2B1[1])
+def next_batch(
+    tokens: Sequence[int], positions: Sequence[int], device: torch.device, shifts: Sequence[int] = ()
+) -> Batch:
+    """One more token of each row; ``shifts`` say how far it is from its position in time, row and column (``shift_behind``)."""
+    if not any(shifts):
+        both_2B1 = torch.tensor([tokens, positions], device=device)[:, :, None]
+        return make_batch(both_2B1[0], both_2B1[1])
+    places = [position + shift for position, shift in zip(positions, shifts, strict=True)]
+    all_3B1 = torch.tensor([tokens, positions, places], device=device)[:, :, None]
+    return make_batch(all_3B1[0], all_3B1[1], all_3B1[2, :, :, None].expand(-1, -1, 3))

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from mt_core.nn import Batch, KVCache, TrainModel
 from mt_core.rows import MediaSpan
-from mt_train.generation.forward import Forward, ReadMedia, make_batch, media_batch
+from mt_train.generation.forward import Forward, ReadMedia, grid_of, make_batch, media_batch
 from mt_train.generation.request import Row
 
 LEAST_SHARED = 16
 """Tokens with which several prompts begin that are worth a forward of their own."""
 
 PromptKey = tuple[int, ...]
+_Sheet = tuple[Tensor, Tensor, Tensor | None, int]
 
 
 class Intake:
@@ -56,12 +57,14 @@ class Intake:
 
     def take(self, model: TrainModel, forward: Forward, tokens: int) -> Tensor | None:
         """One forward over ``tokens`` tokens of all rows together, about. After the last one, the (B, V) logits behind each prompt."""
-        ids_BT, positions_BT, start = self._sheets[0]
+        ids_BT, positions_BT, grid_BT3, start = self._sheets[0]
         size = ids_BT.shape[1] if self._whole else max(1, tokens // len(ids_BT))
-        batch = self._with_media(make_batch(ids_BT[:, :size], positions_BT[:, :size]), start)
+        grid_here = None if grid_BT3 is None else grid_BT3[:, :size]
+        batch = self._with_media(make_batch(ids_BT[:, :size], positions_BT[:, :size], grid_here), start)
         logits_BV = forward(model, batch.to(self._device), self.cache)
         if size < ids_BT.shape[1]:
-            self._sheets[0] = ids_BT[:, size:], positions_BT[:, size:], start + size
+            grid_left = None if grid_BT3 is None else grid_BT3[:, size:]
+            self._sheets[0] = ids_BT[:, size:], positions_BT[:, size:], grid_left, start + size
             return None
         del self._sheets[0]
         if self._sheets:
@@ -90,11 +93,26 @@ class Intake:
         else:  # a state that cannot be moved in its row
             self._begin(0)
 
-    def _sheet(self, prompts: Sequence[PromptKey], padding: Sequence[int], start: int) -> tuple[Tensor, Tensor, int]:
-        """(B, T) ids and positions from the column ``start`` on, and that column. In the places of media the id is 0."""
+    def _sheet(self, prompts: Sequence[PromptKey], padding: Sequence[int], start: int) -> _Sheet:
+        """(B, T) ids and positions from the column ``start`` on, (B, T, 3) those in time, rows and columns, and that column. In the places
+        of media the id is 0."""
         ids_BT = torch.tensor([[0] * pad + list(prompt) for pad, prompt in zip(padding, prompts, strict=True)])
         positions_BT = (torch.arange(ids_BT.shape[1]) - torch.tensor(padding)[:, None]).clamp(min=0)
-        return ids_BT.clamp(min=0)[:, start:], positions_BT[:, start:], start
+        return ids_BT.clamp(min=0)[:, start:], positions_BT[:, start:], self._grid(positions_BT, padding, start), start
+
+    def _grid(self, positions_BT: Tensor, padding: Sequence[int], start: int) -> Tensor | None:
+        """(B, T, 3) from the column ``start`` on; rows are those of prompts, or the first one's beginning. ``None`` without grids."""
+        grids = [
+            grid_of(media, len(prompt), padding=pad)
+            for media, prompt, pad in zip(self._media, self._prompts, padding, strict=False)
+        ]
+        if all(grid is None for grid in grids):
+            return None
+        found_BT3 = positions_BT[..., None].repeat(1, 1, 3)
+        for row, grid in enumerate(grids):
+            if grid is not None:
+                found_BT3[row] = torch.from_numpy(grid[: found_BT3.shape[1]])
+        return found_BT3[:, start:]
 
     def _with_media(self, batch: Batch, start: int) -> Batch:
         """The batch, whose first column is ``start``, with the media in it: padding on the left moves them."""

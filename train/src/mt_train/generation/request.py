@@ -10,6 +10,7 @@ from torch import Generator
 
 from mt_core.errors import MtError
 from mt_core.generation import Finish, SamplingRules
+from mt_core.nn.positions import shift_behind
 from mt_core.protocols import Tokenizer
 from mt_core.rows import Encoded, MediaItem, MediaSpan
 from mt_train.generation.choices import Choices
@@ -42,8 +43,19 @@ class Request:
     """With ``seed`` it decides what is drawn."""
     top_logprobs: int | None = None
     """Log-probabilities (nats, under the model itself) of each token and of so many of the likeliest; ``None`` for none."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Token and what is added to its logit, before every rule; OpenAI's field of this name."""
     streams: bool = False
     """Whether ``TokenOutput.text`` grows token by token, or comes as a whole with the last one, which costs less."""
+
+
+@dataclass(frozen=True)
+class TokenScore:
+    """How likely a token was in its place, and the likeliest ones there with theirs (nats), likeliest first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,8 @@ class Row:
         self.number, self.request = number, request
         self.prompt = prompt_key(request.ids, request.media)
         """What two prompts have in common as far as they are equal: in the places of media the content counts, and no id."""
+        self.shift = shift_behind(request.media)
+        """How far a new token is from its position in time, row and column."""
         self.room = longest - len(request.ids)
         self.most = min(request.most, self.room)
         self.generator = prompt_generator(request.seed, request.index)

@@ -217,7 +217,8 @@ def _media_activations(config: RunConfig, plan: Plan, meta: MetaModel, data: Run
     if data.train.reader is None:
         return 0
     rows, packing = plan.micro_batch_size, config.data.batching == "packing"
-    features = fullest_media(data.train, rows=rows, row_tokens=row_tokens, packing=packing)
+    most = config.data.packing_features
+    features = fullest_media(data.train, rows=rows, row_tokens=row_tokens, packing=packing, most_features=most)
     return media_activations(meta.model, data.train.reader.processors, features, DTYPES[plan.dtype])
 
 

@@ -26,8 +26,11 @@ def media_layers(model: TrainModel) -> list[Layer]:
     ]
 
 
-def fullest_media(samples: EncodedSamples, *, rows: int, row_tokens: int, packing: bool) -> dict[str, int]:
-    """Return the features of each encoder in so many rows like the one with most, which packing fills with samples like that."""
+def fullest_media(
+    samples: EncodedSamples, *, rows: int, row_tokens: int, packing: bool, most_features: int | None = None
+) -> dict[str, int]:
+    """Return the features of each encoder in so many rows like the one with most, which packing fills with samples like that, up to its
+    ``most_features``."""
     counts = samples.media_features
     if not counts.any():
         return {}
@@ -35,7 +38,10 @@ def fullest_media(samples: EncodedSamples, *, rows: int, row_tokens: int, packin
     found: Counter[str] = Counter()
     for span in samples.media_of(number):
         found[span.item.encoder] += span.features
-    times = rows * (max(1, row_tokens // int(samples.lengths[number])) if packing else 1)
+    of_row = max(1, row_tokens // int(samples.lengths[number])) if packing else 1
+    if packing and most_features is not None:
+        of_row = max(1, min(of_row, most_features // int(counts[number])))
+    times = rows * of_row
     return {name: times * count for name, count in found.items()}
 
 

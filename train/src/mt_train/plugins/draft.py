@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import PydanticUserError, ValidationError
 
 from mt_core.components import WeightsFormat
 from mt_core.config.base import MtConfig
 from mt_core.config.faults import faults_of
-from mt_core.errors import Fault
+from mt_core.errors import ComponentError, Fault
 from mt_core.plugins.host import Offer, PluginHost
 from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.saved_adapter import SavedAdapter
@@ -44,9 +44,15 @@ class Draft:
         self.faults.append(Fault(key=key.replace("_", "-"), problem=problem, fix=fix))
 
     def validate(self, config: type[MtConfig], values: Mapping[str, Any], prefix: str, extra: Any = ()) -> Any:
-        """The config with these values; ``None`` after a fault."""
+        """The config with these values; ``None`` after a fault. Raises ``ComponentError`` for a config that is none."""
         try:
+            config.model_rebuild()  # where this is its first use
             return config(**{str(key): value for key, value in values.items()})
         except ValidationError as error:
             self.faults.extend(faults_of(error, config, prefix, extra))
             return None
+        except (PydanticUserError, NameError) as error:
+            problem = str(error).partition("\n")[0]
+            raise ComponentError(
+                f"config {config.__module__}.{config.__qualname__} cannot be built: {problem}"
+            ) from error

@@ -9,20 +9,21 @@ from typing import Any
 from mt_core.errors import MtError, UsageError, WeightsError
 from mt_core.media import EncoderComponent
 from mt_core.plugins.host import PluginHost
-from mt_core.weights import CONFIG, TEXT_TYPES, WHOLE_TYPES, is_whole, read_json, whole_architecture
+from mt_core.weights import CONFIG, WHOLE_TYPES, is_whole, read_json, whole_architecture
 
 MODEL = "model"
 """``weights`` of an encoder that are in the folder of ``model.weights``."""
 
-_ROTARY = "its places of images have three positions each (M-RoPE)"
+_VISION = "its vision tower is not here (those of Qwen2.5-VL and Qwen3-VL are)"
+_MIXTURE = "its text model is a mixture of experts, whose files are not read with an encoder (dense ones are)"
 _TILES = "it cuts images into tiles"
 _BOTH_WAYS = "its tokens of an image see one another in both directions"
 _REASONS: Mapping[str, str] = {
-    "Qwen2VL": _ROTARY,
-    "Qwen2_5_VL": _ROTARY,
-    "Qwen2_5Omni": _ROTARY,
-    "Qwen3VL": f"{_ROTARY}, and features enter its first blocks, too",
-    "Glm4v": _ROTARY,
+    "Qwen2VL": _VISION,
+    "Qwen2_5Omni": _VISION,
+    "Qwen3VLMoe": _MIXTURE,
+    "Qwen3_5": _VISION,
+    "Glm4v": _VISION,
     "Gemma3": _BOTH_WAYS,
     "PaliGemma": _BOTH_WAYS,
     "Mllama": "its images enter through blocks of cross-attention",
@@ -43,7 +44,7 @@ def refuse_unread(path: Path, key: str) -> None:
     stated = [str(name) for name in said.get("architectures") or ()]
     raise WeightsError(
         f"{key} names {path}, which is {', '.join(stated) or 'another model'}, and is not read with its encoder: {_why_unread(stated)}."
-        " Train its text model with an encoder of other weights, or take a LLaVA"
+        " Train its text model with an encoder of other weights, or take a LLaVA, a Qwen2.5-VL or a Qwen3-VL"
     )
 
 
@@ -51,7 +52,9 @@ def _why_unread(architectures: Sequence[str]) -> str:
     """Return the reason of a whole model, or else which are read."""
     reasons = (why for begin, why in _REASONS.items() if any(name.startswith(begin) for name in architectures))
     return next(
-        reasons, f"whole models are read of {', '.join(WHOLE_TYPES)} with the text models {', '.join(TEXT_TYPES)}"
+        reasons,
+        "whole models are read of "
+        + ", ".join(f"{name} (text models {', '.join(each.texts)})" for name, each in WHOLE_TYPES.items()),
     )
 
 

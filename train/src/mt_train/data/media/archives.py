@@ -48,16 +48,21 @@ def is_member(name: str) -> bool:
     return bool(separator) and archive.lower().endswith(_SUFFIXES)
 
 
+def archive_of(name: str, rules: MediaRules, place: str) -> str:
+    """Return the real path of the archive of ``ARCHIVE::MEMBER``; an empty text for a name that is none. Raises ``MediaError``."""
+    return resolve_file(name.partition(_SEPARATOR)[0], rules.roots, place)[0] if is_member(name) else ""
+
+
 def read_member(name: str, rules: MediaRules, place: str) -> bytes:
     """Return the content of ``ARCHIVE::MEMBER``. Raises ``MediaError``."""
-    archive, _, member = name.partition(_SEPARATOR)
+    _, _, member = name.partition(_SEPARATOR)
     if _SEPARATOR in member or member.lower().endswith(_SUFFIXES):
         raise MediaError(
             f"{place} names {show_value(name, 80)}; it is FILE.zip::MEMBER or FILE.tar::MEMBER, and no archive in an archive is read."
             " Unpack what is nested.",
             ARCHIVE,
         )
-    path, _ = resolve_file(archive, rules.roots, place)
+    path = archive_of(name, rules, place)
     read = _read_zip if path.lower().endswith(".zip") else _read_tar
     try:
         stat = os.stat(path)

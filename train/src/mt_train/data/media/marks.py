@@ -1,15 +1,16 @@
 """Media parts of rows of every documented form, each a mark in a text and a ``MediaPart`` beside it.
 
-A part is a content part (``{"type": "image", "path": …}``) with its content, or without any, or ``<image>`` in a text of a row that has the
-field ``images`` (or ``image``): the latter two take the next item of that field. "Next" goes by the places in the conversation: system,
-history, prompt, messages, response, and the chosen answer before the rejected one. Turns with which an answer of a pair repeats what it
-answers, and with which both answers begin, have the same parts each time; so has the field ``text`` beside a conversation.
+A part is a content part (``{"type": "image", "path": …}``) with its content, or without any, or ``<image>`` in a text of a row that has
+the field ``images`` (or ``image``): the latter two take the next item of that field. So is what a pattern of the run finds in a text.
+"Next" goes by the places in the conversation: system, history, prompt, messages, response, and the chosen answer before the rejected
+one. Turns with which an answer of a pair repeats what it answers, and with which both answers begin, have the same parts each time; so
+has the field ``text`` beside a conversation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -121,7 +122,7 @@ class _Marker:
 
     def _mark_choices(self, value: list[Any], place: str) -> list[Any]:
         """Choices beside a response are written out already, in the prompt."""
-        if self._row.get("response") is not None or self._spelled is None:
+        if self._row.get("response") is not None or (self._spelled is None and not self._rules.patterns):
             return value
         marked = []
         for number, text in enumerate(value, 1):
@@ -142,7 +143,9 @@ class _Marker:
 
     def _mark_turns(self, name: str, turns: list[Any], place: str, source: list[Any] | None = None) -> list[Any]:
         """The turns of a field; those of ``source``, which they are made of, where there are no parts in them."""
-        if not self._fields and not any(map(_has_list, turns)):  # as in most rows: a part needs a field, or a list
+        if not (
+            self._fields or self._rules.patterns or any(map(_has_list, turns))
+        ):  # as in most rows: a part needs one of these
             return turns if source is None else source
         repeated = self._repeated(name, turns)
         marked, seen = [], self._turns.setdefault(name, [])
@@ -223,16 +226,27 @@ class _Marker:
         return MEDIA_MARK, self._take(kind)
 
     def _mark_text(self, text: str, place: str) -> tuple[str, list[MediaPart]]:
-        if self._spelled is None or "<" not in text:
-            return text, []
-        parts: list[MediaPart] = []
+        pieces, parts, end = list[str](), list[MediaPart](), 0
+        for found, kind in sorted(self._matches(text), key=lambda match: (match[0].start(), -match[0].end())):
+            if found.start() < end or found.start() == found.end():  # in one that began before it, or of no letter
+                continue
+            pieces += text[end : found.start()], MEDIA_MARK
+            end = found.end()
+            if kind:
+                value = found[1] if found.re.groups else found[0]
+                parts.append(build_part(kind, value, self._rules, f"{place}, letter {found.start() + 1}"))
+                self.parts += 1
+            else:
+                self._refuse_unread(found[1], place)
+                parts += self._take(found[1])
+        return ("".join([*pieces, text[end:]]), parts) if pieces else (text, parts)
 
-        def mark(found: re.Match[str]) -> str:
-            self._refuse_unread(found[1], place)
-            parts.extend(self._take(found[1]))
-            return MEDIA_MARK
-
-        return self._spelled.sub(mark, text), parts
+    def _matches(self, text: str) -> Iterator[tuple[re.Match[str], str]]:
+        """Yield places of items in a text, and what a pattern has found with its kind."""
+        if self._spelled is not None and "<" in text:
+            yield from ((found, "") for found in self._spelled.finditer(text))
+        for kind, pattern in self._rules.patterns.items():
+            yield from ((found, kind) for found in pattern.finditer(text))
 
     def _take(self, kind: str) -> list[MediaPart]:
         """The next item of the kind's field; none where there are no more, which is refused when all are counted."""

@@ -20,7 +20,7 @@ _SHOWN = 80
 def find_file(name: str, rules: MediaRules, place: str) -> str:
     """Return the real path of a file that a row names. Raises ``MediaError``, also for one that is too large."""
     path, size = resolve_file(name, rules.roots, place)
-    refuse_size(size, rules, f"{place} names {_show(name)}, which has")
+    refuse_size(size, rules, f"{place} names {_show(name)}, which has", path)
     return path
 
 
@@ -36,6 +36,7 @@ def resolve_file(name: str, roots: Sequence[Path], place: str) -> tuple[str, int
             f"{place} is the URL {_show(name)}; URLs of rows are never fetched. Write the path of a file below {_list(roots)}.",
             URL,
         )
+    tried = tuple(os.path.join(root, local) for root in roots)
     allowed, is_outside = _real_roots(tuple(os.path.abspath(os.path.expanduser(root)) for root in roots)), False
     for root in allowed:
         try:
@@ -49,25 +50,28 @@ def resolve_file(name: str, roots: Sequence[Path], place: str) -> tuple[str, int
         if S_ISREG(found.st_mode):
             return path, found.st_size
         raise MediaError(
-            f"{place} names {_show(name)}, which is no regular file. Name a file, or drop the row.", IRREGULAR
+            f"{place} names {_show(name)}, which is no regular file. Name a file, or drop the row.", IRREGULAR, tried
         )
     if is_outside:
         raise MediaError(
             f"{place} names {_show(name)}, which lies outside {_list(roots)}, links followed. Move the file there, or set data.media_root.",
             OUTSIDE,
+            tried,
         )
     raise MediaError(
         f"{place} names {_show(name)}, and there is no such file below {_list(roots)}. Repair the path, or set data.media_root.",
         MISSING,
+        tried,
     )
 
 
-def refuse_size(size: int, rules: MediaRules, what: str) -> None:
-    """Raise ``MediaError`` where so many bytes are too many. ``what`` begins the message: the place, and a verb."""
+def refuse_size(size: int, rules: MediaRules, what: str, path: str = "") -> None:
+    """Raise ``MediaError`` where so many bytes are too many. ``what`` begins the message: the place, and a verb; ``path`` has them."""
     if size > rules.max_bytes:
         raise MediaError(
             f"{what} {size:,} bytes; at most {rules.max_bytes:,} bytes are read. Make it smaller, or drop the row.",
             LARGE,
+            (path,) if path else (),
         )
 
 

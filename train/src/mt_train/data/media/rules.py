@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -23,12 +25,14 @@ class MediaRules:
     """Rules for parts of rows that are no text.
 
     ``kinds`` are those that encoders of the run read (``image``). Files lie below one of the ``roots``, where relative paths are looked
-    for in their order, and have at most ``max_bytes``, as content in rows has.
+    for in their order, and have at most ``max_bytes``, as content in rows has. What one of the ``patterns`` finds in a text is a part of
+    its kind: the group of the pattern, or all of it, is the part's value.
     """
 
     kinds: frozenset[str]
     roots: tuple[Path, ...]
     max_bytes: int = MOST_BYTES
+    patterns: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
     @cached_property
     def known(self) -> tuple[str, ...]:
@@ -46,14 +50,17 @@ class MediaRules:
 
 
 class MediaError(DataError):
-    """A part of a row that cannot be used. ``kind`` is a short name of what is wrong, the same for every row, for counts."""
+    """A part of a row that cannot be used. ``kind`` is a short name of what is wrong, the same for every row, for counts.
 
-    def __init__(self, message: str, kind: str) -> None:
+    ``files`` are those on which that depends: where one of them is another, the part may be a good one.
+    """
+
+    def __init__(self, message: str, kind: str, files: tuple[str, ...] = ()) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.files = kind, files
 
-    def __reduce__(self) -> tuple[type[MediaError], tuple[str, str]]:
-        return type(self), (str(self), self.kind)
+    def __reduce__(self) -> tuple[type[MediaError], tuple[str, str, tuple[str, ...]]]:
+        return type(self), (str(self), self.kind, self.files)
 
 
 def kind_of(error: BaseException | None) -> str:

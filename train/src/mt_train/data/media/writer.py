@@ -9,6 +9,7 @@ from mt_core.errors import DataError
 from mt_core.media import Measured, Processor
 from mt_core.protocols import ManyConversations, Template
 from mt_core.rows import Encoded, Grid, MediaItem, MediaPart, MediaSpan, Message
+from mt_train.data.media.rules import MediaError, kind_of
 from mt_train.data.templates.notation import MEDIA_ID
 
 
@@ -33,9 +34,8 @@ class MediaSource:
             measured: Measured = self.processor.measure(part)
             tokens = self.tokens(measured.features, measured.grid)
         except DataError as error:
-            if part.place and not str(error).startswith(part.place):
-                raise DataError(f"{part.place}: {error}") from error
-            raise
+            place = "" if not part.place or str(error).startswith(part.place) else f"{part.place}: "
+            raise MediaError(f"{place}{error}", kind_of(error), (part.path,) if part.path else ()) from error
         item = MediaItem(self.name, part.path, part.content, measured.digest)
         return MediaSpan(start, tokens, item, measured.features, measured.grid)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import WeightsError, WeightsFormat
 from mt_core.weights import CONFIG, Loaders, is_whole, open_folder, read_json, refuse_values
 
-from ...llava import PROJECTOR
+from ...llava import ARCHITECTURE, PROJECTOR
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ def exported(config: MlpConfig) -> dict[str, Any]:
         raise WeightsError(
             f"the projector mlp has depth={config.depth}, and a LLaVA folder one of {DEPTH}; keep the run's checkpoint"
         )
-    return {"projector_hidden_act": ACTIVATION, BIAS: config.bias}
+    return {"architectures": [ARCHITECTURE], "projector_hidden_act": ACTIVATION, BIAS: config.bias}
 
 
 def written(config: MlpConfig, loaders: Mapping[str, Callable[[], Tensor]]) -> Loaders:
@@ -50,5 +50,10 @@ def written(config: MlpConfig, loaders: Mapping[str, Callable[[], Tensor]]) -> L
 
 
 LLAVA = WeightsFormat(
-    name="llava", matches=is_whole, values=values, tensors=tensors, exported=exported, written=written
+    name="llava",
+    matches=lambda path: is_whole(path, ARCHITECTURE),
+    values=values,
+    tensors=tensors,
+    exported=exported,
+    written=written,
 )
