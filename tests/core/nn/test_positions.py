@@ -74,7 +74,13 @@ def test_a_batch_of_text_has_none() -> None:
 
 def test_places_are_those_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
-    text = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 30, "intermediate_size": 8}
+    text = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "vocab_size": 30,
+        "intermediate_size": 8,
+    }
     vision = {"depth": 1, "hidden_size": 16, "num_heads": 1, "intermediate_size": 8, "deepstack_visual_indexes": []}
     config = transformers.Qwen3VLConfig(
         text_config={**text, "head_dim": 16, "num_key_value_heads": 1}, vision_config=vision

@@ -144,10 +144,15 @@ class WholeModel:
     def _refuse_other_positions(self, text: Mapping[str, Any]) -> None:
         """Raise ``UsageError`` for a text model whose places of media are not those of the class."""
         rope = text.get("rope_parameters") or {}
-        found = [bool(each.get(key)) for each in (rope, self.kind.rope) for key in ("mrope_section", "mrope_interleaved")]
+        found = [
+            bool(each.get(key)) for each in (rope, self.kind.rope) for key in ("mrope_section", "mrope_interleaved")
+        ]
         if found[:2] != found[2:]:
             rows = "rows and columns of images (M-RoPE)"
-            has, wants = (f"{'' if each[0] else 'no '}{rows}{', interleaved' if each[1] else ''}" for each in (found[:2], found[2:]))
+            has, wants = (
+                f"{'' if each[0] else 'no '}{rows}{', interleaved' if each[1] else ''}"
+                for each in (found[:2], found[2:])
+            )
             raise UsageError(f"the text model has {has}, and a {self.architecture} {wants}; {_KEPT}")
 
     def _tokens_around(self) -> dict[str, int]:
