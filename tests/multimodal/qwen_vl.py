@@ -38,6 +38,8 @@ IMAGE, START, END = 299, 297, 296
 SIZES = ((24, 20), (56, 16), (13, 50), (8, 8))
 """Width and height of pictures: several windows, less than one, edges that no window fills."""
 KINDS = ("qwen2-5-vl", "qwen3-vl")
+SMALL: dict[str, Any] = {"weights": "model", "min_area": 64, "max_area": 1024}
+"""Options that keep pictures small."""
 
 
 def write_qwen(folder: Path, kind: str, **options: Any) -> Any:

@@ -20,12 +20,11 @@ from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import Request
 
 from .llava import GREEDY, open_llava
-from .qwen_vl import KINDS, theirs_of, write_images, write_qwen
+from .qwen_vl import KINDS, SMALL, theirs_of, write_images, write_qwen
 
 pytest.importorskip("transformers")
 
 MARK = "\ufdd5"
-SMALL = {"weights": "model", "min_area": 64, "max_area": 1024}
 
 
 def prompts_of(loaded: LoadedModel, folder: Path, counts: Sequence[int]) -> list[Encoded]:

@@ -29,7 +29,7 @@ _WORDS = {
     "float": "a number",
     "float | None": "a number",
 }
-_MOST = 1e18
+_MOST = 1e19
 """Above it is no count of tokens, and no weight."""
 
 _SAMPLING = {"temperature": 1.0, "top_k": None, "top_p": None, "min_p": None, "typical_p": None}

@@ -61,9 +61,12 @@ class RopeScaling(MtConfig):
     long_factor: tuple[float, ...] = Field((), description="longrope: the same in longer texts (ratios)")
 
     sections: tuple[int, ...] = Field(
-        (), description="pairs of channels of a head that turn by time, row and column of images; without: by the position"
+        (),
+        description="pairs of channels of a head that turn by time, row and column of images; without: by the position",
     )
-    sections_interleaved: bool = Field(False, description="these take turns, as in Qwen 3, where otherwise each is a run")
+    sections_interleaved: bool = Field(
+        False, description="these take turns, as in Qwen 3, where otherwise each is a run"
+    )
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:

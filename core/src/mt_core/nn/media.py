@@ -117,7 +117,8 @@ class MediaInputs(nn.ModuleDict):
     def forward(self, hidden_BTD: Tensor, media: Mapping[str, MediaBatch]) -> tuple[Tensor, list[Level]]:
         """(B, T, D) -> (B, T, D), where projected features stand in the places of media, and what is added behind blocks.
 
-        Every encoder is called exactly once. Outside of training a batch may have no media at all, as that of one more token has: then none is called.
+        Every encoder is called exactly once. Outside of training a batch may have no media at all, as that of one more token has: then
+        none is called.
         """
         if not media and not self.training:
             return hidden_BTD, []

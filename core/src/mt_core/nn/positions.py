@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from mt_core.rows import Grid, MediaSpan
 
 
-def grid_positions(media: Iterable[MediaSpan], lengths_S: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64] | None:
+def grid_positions(
+    media: Iterable[MediaSpan], lengths_S: Sequence[int] | NDArray[np.int64]
+) -> NDArray[np.int64] | None:
     """Return (N, 3), the time, row and column of each token in its document; ``None`` where no item has rows and columns.
 
     A token of text is one further on in all three. Those of an item have their place in its grid, and what follows goes on behind its

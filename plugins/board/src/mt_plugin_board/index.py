@@ -71,14 +71,17 @@ class Index:
         with self._lock:
             self._refresh(time.monotonic())
             rows = [
-                glance.row | {"problem": self._problems.get(name, "")}
+                glance.row | {"name": self._name(name), "problem": self._problems.get(name, "")}
                 for name, glance in self._glances.items()
                 if self._changed.get(name, 0) > version
             ]
             gone = [name for name, at in self._changed.items() if at > version and name not in self._glances]
             content: dict[str, Any] = {"rows": rows, "gone": gone} if rows or gone else {}
             if self._changed.get("", 0) > version:
-                content |= {"searches": list(self._found.searches), "remarks": self._found.remarks}
+                content |= {
+                    "searches": {name: self._name(name) for name in self._found.searches},
+                    "remarks": self._found.remarks,
+                }
             return self._version, content
 
     # ------------------------------------------------------------------------------------------ with the lock held

@@ -63,8 +63,9 @@ def _main(kind: str) -> list[Markup]:
             element("label", "only lines with ", element("input", id="log-filter", type="search")),
             class_="controls card still",
         ),
-        element("pre", id="log", class_="wrap example", tabindex="0"),
+        element("pre", id="log-lines", class_="wrap example", tabindex="0"),
         id="log-section",
+        hidden=True,
     )
     head, tokens, *others = parts.values()
     after = [others[NAMES.index("notices") - 2]]

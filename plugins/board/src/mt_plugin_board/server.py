@@ -94,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "mt-board", ""
     timeout = PATIENCE_SECONDS
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's own name
+    def do_GET(self) -> None:
         """Answer, or refuse."""
         try:
             parts = urlsplit(self.path)
@@ -138,7 +138,7 @@ class Handler(BaseHTTPRequestHandler):
     # ------------------------------------------------------------------------------------------------------ streams
 
     def _stream(self, open_news: Callable[[Query], Messages], query: Query) -> None:
-        """Send events until the client leaves or the server ends. The first one is everything, so a client that comes again lacks nothing."""
+        """Send events until the client leaves or the server ends; the first one is everything."""
         try:
             news = open_news(query)
             first = next(news)
@@ -181,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _index_news(self, query: Query) -> Messages:
         version, content = self.server.index.rows_since(-1)
-        yield "snapshot", content | {"title": self.server.index.title}
+        yield "snapshot", dict(content) | {"title": self.server.index.title}
         while True:
             version, content = self.server.index.rows_since(version)
             yield ("delta", content) if content else None
@@ -239,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
         """Refuse what is no request that we know: in plain words, without what was sent."""
         self._refuse(HTTPStatus(code), HTTPStatus(code).phrase)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's own name
+    def log_message(self, format: str, *args: Any) -> None:
         """Write no log: addresses may hold a token."""
 
 
@@ -261,7 +261,7 @@ class LogNews:
             names = sorted(
                 (path.name for path in self._tail.folder.glob("rank-*.log")), key=lambda name: (len(name), name)
             )
-            if anew or names != self._names:
+            if names and (anew or names != self._names):
                 self._names = names
                 content["logs"] = names[:1024]
             if names and not self._tail.names:

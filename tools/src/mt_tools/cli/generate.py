@@ -13,22 +13,15 @@ from typing import TYPE_CHECKING, Any
 from mt_core.cli.guard import parse_and_run
 from mt_core.errors import DataError, UsageError
 from mt_core.generation import MOST_CHOICES, GenerationConfig, SamplingRules, find_faults, raise_faults
-from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_backend import build_backend
-from mt_tools.cli.generate_faults import asking_faults, option, source_faults
+from mt_tools.cli.generate_faults import asking_faults, option
 from mt_tools.generation.media import MediaFiles, parse_media
-from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.discovery import discover_plugins
-from mt_train.assemble.parts import Parts
-from mt_train.assemble.run_file import run_config
+from mt_tools.generation.source import SOURCE_PATHS, add_source_options, expand_paths, find_source, source_faults
 from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
 from mt_train.config.run import RunConfig
 from mt_train.config.texts import template_source
-from mt_train.plugins.hub import locate
-from mt_train.plugins.resolve import resolve
-from mt_train.plugins.whole_models import encoders_of
 from mt_train.version import describe_version
 
 if TYPE_CHECKING:
@@ -36,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_CHOICE_BYTES = 10**8
 """Of a file of choices."""
-_PATHS = ("run", "checkpoint", "weights", "adapter_folder", "prompts", "out")
+_PATHS = (*SOURCE_PATHS, "prompts", "out")
 """Options that may begin with the @name of a path."""
 
 
@@ -49,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mt-generate", description="Continue a prompt, talk to a model, or answer a file of prompts."
     )
-    _source_options(parser.add_argument_group("the model"))
+    add_source_options(parser.add_argument_group("the model"))
     _asking_options(parser.add_argument_group("what to answer (one of --prompt, --chat and --prompts)"))
     _length_options(parser.add_argument_group("where a text ends"))
     _choice_options(parser.add_argument_group("how a token is chosen"))
@@ -57,21 +50,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     parser.add_argument("--version", action="version", version=describe_version("mt-tools"))
     return parser
-
-
-def _source_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--run", type=Path, metavar="RUN", help="folder of a run: its last checkpoint is used")
-    group.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="one checkpoint of a run, instead of --run")
-    group.add_argument("--averaged", metavar="NAME", help="the averaged weights of this callback of the run (ema, swa)")
-    group.add_argument(
-        "--model", metavar="NAME", help="the family of --weights; default: the one that their config.json names"
-    )
-    group.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
-    group.add_argument(
-        "--adapter-folder", type=Path, metavar="FOLDER", help="an adapter that peft or mt-export wrote, over --weights"
-    )
-    group.add_argument("--tokenizer", metavar="NAME", help="default: the run's, or the one in the folder of --weights")
-    group.add_argument("--tokenizer-path", metavar="PATH", help="file or folder of the tokenizer")
 
 
 def _asking_options(group: argparse._ArgumentGroup) -> None:
@@ -136,9 +114,7 @@ def _choice_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    for name in _PATHS:
-        if (given := getattr(arguments, name)) is not None:
-            setattr(arguments, name, Path(expand(str(given))))
+    expand_paths(arguments, _PATHS)
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     raise_faults([*source_faults(arguments), *asking_faults(arguments), *find_faults(given, option)])
     wishes = _generation_config(arguments)
@@ -148,7 +124,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     from mt_train.assemble.load import load
     from mt_train.assemble.media import prompt_rules
 
-    parts, checkpoint = _parts(arguments)
+    parts, checkpoint = find_source(arguments, asks_media=bool(arguments.image or arguments.media))
     files = MediaFiles(parse_media(arguments.image, arguments.media), prompt_rules(parts))
     loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
     if arguments.chat:
@@ -192,7 +168,7 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
     from mt_tools.generation.rows import read_rows
 
     rows = read_rows(arguments.prompts)
-    parts, checkpoint = _parts(arguments)
+    parts, checkpoint = find_source(arguments)
     backend = None if arguments.backend is None else build_backend(arguments, parts, wishes)
     settings = _settings(parts.config, checkpoint, wishes, template)
     if backend is not None:
@@ -293,42 +269,6 @@ def _template(given: str) -> str:
         return template_source(given)
     except ValueError as error:
         raise UsageError(f"--chat-template: {error}") from error
-
-
-def _parts(arguments: argparse.Namespace) -> tuple[Parts, Path | None]:
-    host = discover_plugins(arguments.block_plugin)
-    path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
-    if arguments.weights is not None:
-        raw: dict[str, Any] = {"model": {"name": arguments.model, "weights": str(arguments.weights)}}
-        if arguments.tokenizer:
-            raw["tokenizer"] = {"name": arguments.tokenizer, **path}
-        raw |= _encoders(arguments, host)
-        raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
-        if arguments.adapter_folder is not None:
-            raw = with_adapter(raw, arguments.adapter_folder, host)
-        return Parts.of(resolve(raw, host)), None
-    from mt_train.checkpoint.store import find
-
-    checkpoint = find(arguments.run or arguments.checkpoint)
-    raw = run_config(checkpoint)
-    if arguments.tokenizer:
-        raw["tokenizer"] = {"name": arguments.tokenizer, **path}
-    elif path:
-        raw["tokenizer"] = {**raw.get("tokenizer", {}), **path}
-    return Parts.of(resolve(raw, host)), checkpoint
-
-
-def _encoders(arguments: argparse.Namespace, host: PluginHost) -> dict[str, Any]:
-    """The encoder of a whole model. Where none reads it and no file is given, the text model speaks alone, which is told."""
-    path = locate(str(arguments.weights))
-    try:
-        found = encoders_of(path, host)
-    except UsageError as error:
-        if arguments.image or arguments.media:
-            raise
-        notice(f"notice: text alone: {error}")
-        return {}
-    return {"encoders": found} if found else {}
 
 
 if __name__ == "__main__":

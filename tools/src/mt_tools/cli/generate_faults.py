@@ -14,19 +14,6 @@ def option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def source_faults(arguments: argparse.Namespace) -> Iterator[str]:
-    """Yield the faults of the options that say which model."""
-    chosen = [name for name in ("run", "checkpoint", "weights") if getattr(arguments, name) is not None]
-    if len(chosen) != 1:
-        yield f"give one of --run, --checkpoint, or --weights; got {', '.join(chosen) or 'none'}"
-    elif arguments.weights is None and arguments.model is not None:
-        yield f"--model belongs to --weights; a run has its own, leave --model {arguments.model} out"
-    if arguments.adapter_folder is not None and arguments.weights is None:
-        yield "--adapter-folder belongs to --weights; a run has its own adapter"
-    if arguments.weights is not None and arguments.tokenizer_path is not None and arguments.tokenizer is None:
-        yield "--tokenizer-path needs the tokenizer that reads it: --tokenizer NAME"
-
-
 def asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
     """Yield the faults of the options that say what it is asked, and where the texts go."""
     given = {"prompt": arguments.prompt is not None, "chat": arguments.chat, "prompts": arguments.prompts is not None}

@@ -70,9 +70,10 @@ class WholeModel:
         """The class of transformers. Raises ``UsageError`` where encoder and projector are parts of two."""
         (of_encoder,), (of_projector,) = (part["architectures"] for part in self._exported)
         if of_encoder != of_projector:
+            projector = self.encoder.projector.offer.component.name
             raise UsageError(
-                f"the encoder {self.encoder.name} is written into a {of_encoder}, and the projector {self.encoder.projector.offer.component.name} into a"
-                f" {of_projector}; {_KEPT}"
+                f"the encoder {self.encoder.name} is written into a {of_encoder}, and the projector {projector} into a {of_projector};"
+                f" {_KEPT}"
             )
         return str(of_encoder)
 

@@ -47,10 +47,11 @@ def media_ids(loaded: LoadedModel, prompt: MediaText) -> PromptIds:
 
 
 def text_ids(loaded: LoadedModel, text: str) -> list[int]:
-    """Return the ids of what the tokenizer puts in front of a text, and the text."""
+    """Return the ids of what the tokenizer puts in front of a text, and the text. One that spells the begin token gets no second one."""
     if not text:
         raise UsageError("the prompt is empty; give some text to continue, for instance --prompt 'The '")
-    return [*begin_ids(loaded.tokenizer), *loaded.tokenizer.encode(text)]
+    begin, ids = begin_ids(loaded.tokenizer), loaded.tokenizer.encode(text)
+    return ids if begin and tuple(ids[: len(begin)]) == begin else [*begin, *ids]
 
 
 def chat_ids(template: Template, messages: Sequence[Message]) -> PromptIds:

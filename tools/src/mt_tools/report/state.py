@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mt_train.checkpoint.lock import read_holder
-from mt_train.tracking.console import duration
 
 Word = Literal["running", "silent", "stopped", "failed", "completed"]
 
@@ -59,7 +58,7 @@ def read_state(
         silence = now - last_written(folder)
         if silence <= max(PATIENCE_SECONDS, STEPS_OF_PATIENCE * step_seconds):
             return RunState("running", "running")
-        return RunState("silent", f"silent for {duration(silence)}", f"{holder} holds the folder")
+        return RunState("silent", f"silent for {_in_words(silence)}", f"{holder} holds the folder")
     if completed:
         return RunState("completed", "completed")
     ended = about.get("ended")
@@ -69,6 +68,14 @@ def read_state(
         word: Word = "failed" if ended.get("reason") == "failed" else "stopped"
         return RunState(word, word, str(ended.get("error") or "no cause is known"))
     return RunState("stopped", "stopped", is_known=False)
+
+
+def _in_words(seconds: float) -> str:
+    """Return ``12 min``, ``3 h`` or ``2 days``."""
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} days"
 
 
 def last_written(folder: Path) -> float:

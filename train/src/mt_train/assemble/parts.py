@@ -17,6 +17,7 @@ from mt_core.components import (
     WeightsFormat,
 )
 from mt_core.config.base import ModelConfig, MtConfig
+from mt_core.errors import UsageError
 from mt_core.groups import whole_shape
 from mt_core.media import EncoderComponent, EncoderConfig
 from mt_core.plugins.host import Offer

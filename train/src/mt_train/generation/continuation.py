@@ -113,7 +113,7 @@ class Continuer:
         decoder = Decoder(self._loaded, max_rows=batch_size, forward=self._forward)
         keys, parts = {}, {}
         for (key, prompt), index in keyed:
-            number = decoder.add(self._request(prompt, index))
+            number = decoder.add(self.request(prompt, index))
             keys[number], parts[number] = key, _Parts()
         while decoder.busy:
             for produced in decoder.step():
@@ -129,7 +129,7 @@ class Continuer:
             show(found.text)
             return found
         decoder, parts = Decoder(self._loaded, max_rows=1, forward=self._forward), _Parts()
-        decoder.add(self._request(prompt, index, streams=True))
+        decoder.add(self.request(prompt, index, streams=True))
         while decoder.busy:
             for produced in decoder.step():
                 parts.add(produced)
@@ -137,7 +137,8 @@ class Continuer:
                     show(produced.text)
         return parts.generation()
 
-    def _request(self, prompt: PromptIds, index: int, *, streams: bool = False) -> Request:
+    def request(self, prompt: PromptIds, index: int, *, streams: bool = False) -> Request:
+        """Return what a decoder is asked for one prompt; ``index`` and the config's seed decide what is drawn."""
         ids, media = split_prompt(prompt)
         return Request(
             ids=ids,

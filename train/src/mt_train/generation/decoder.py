@@ -103,15 +103,19 @@ class Decoder:
         self._leave({number})
 
     @torch.inference_mode()
-    def step(self) -> list[TokenOutput]:
-        """One token for each row that runs, the first one of those whose prompts are in by now included."""
+    def step(self, *, prefill_tokens: int | None = None) -> list[TokenOutput]:
+        """One token for each row that runs, the first one of those whose prompts are in by now included.
+
+        With ``prefill_tokens`` the prompts' part of this step is one piece of so many tokens, whether rows run or not: for a caller who
+        has others to hear between two steps.
+        """
         if self._model.training:
             self._model.eval()
-        delays = bool(self._running)
-        produced = self._advance() if delays else []
+        delays = bool(self._running) or prefill_tokens is not None
+        produced = self._advance() if self._running else []
         self._admit()
         while self._intakes:
-            produced += self._take_in()
+            produced += self._take_in(prefill_tokens or self._prefill_tokens)
             if delays:
                 break
         return produced
@@ -181,10 +185,10 @@ class Decoder:
         fits = self._max_tokens is None or len(rows) * longest <= self._max_tokens
         return len(rows) <= self._max_rows and (fits or len(rows) == 1)
 
-    def _take_in(self) -> list[TokenOutput]:
+    def _take_in(self, tokens: int) -> list[TokenOutput]:
         """One piece of the prompts that are first; their rows run once they are whole."""
         intake = self._intakes[0]
-        logits_BV = intake.take(self._model, self._forward, self._prefill_tokens)
+        logits_BV = intake.take(self._model, self._forward, tokens)
         if logits_BV is None:
             return []
         self._intakes.popleft()

@@ -43,8 +43,19 @@ class Request:
     """With ``seed`` it decides what is drawn."""
     top_logprobs: int | None = None
     """Log-probabilities (nats, under the model itself) of each token and of so many of the likeliest; ``None`` for none."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Token and what is added to its logit, before every rule; OpenAI's field of this name."""
     streams: bool = False
     """Whether ``TokenOutput.text`` grows token by token, or comes as a whole with the last one, which costs less."""
+
+
+@dataclass(frozen=True)
+class TokenScore:
+    """How likely a token was in its place, and the likeliest ones there with theirs (nats), likeliest first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)

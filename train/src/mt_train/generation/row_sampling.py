@@ -1,6 +1,6 @@
 """The next token of each row, where every row has rules of its own. Rows with equal rules are computed together.
 
-Shapes: B rows, V vocabulary.
+Shapes: B rows, V vocabulary, N biases of all rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mt_train.generation.sampling import choose
 def extend_rows(logits_BV: Tensor, rows: Sequence[Row]) -> list[TokenOutput]:
     """Give each row the token that its rules choose."""
     logits_BV = logits_BV.float()
-    chosen = _choose_by_rules(logits_BV, rows)
+    chosen = _choose_by_rules(_add_biases(logits_BV, rows), rows)
     tokens = [0 if isinstance(token, MtError) else token for token in chosen]
     scores = _log_probabilities(logits_BV, rows, tokens)
     produced = []
@@ -27,6 +27,14 @@ def extend_rows(logits_BV: Tensor, rows: Sequence[Row]) -> list[TokenOutput]:
         logprob, top = scores.get(place, (None, ()))
         produced.append(row.take(token, logprob, top, found if isinstance(found, MtError) else None))
     return produced
+
+
+def _add_biases(logits_BV: Tensor, rows: Sequence[Row]) -> Tensor:
+    places = [(place, *pair) for place, row in enumerate(rows) for pair in row.request.logit_bias]
+    if not places:
+        return logits_BV
+    row_N, token_N, bias_N = (torch.tensor(each, device=logits_BV.device) for each in zip(*places, strict=True))
+    return logits_BV.index_put((row_N, token_N), bias_N.to(logits_BV.dtype), accumulate=True)
 
 
 def _choose_by_rules(logits_BV: Tensor, rows: Sequence[Row]) -> list[int | MtError]:

@@ -36,7 +36,9 @@ def _with_shape(draft: Draft, chosen: SlotRef) -> SlotRef:
         values = {**form.values(path), **options.model_dump(exclude_unset=True)}
         if path == draft.weights_path:
             refuse_unread(path, f"{key}.weights")
-            values["projector"] = _projector_of_folder(draft, component.name, options.projector, path)
+            is_stated = "projector" in options.model_fields_set  # a default is for encoders by themselves
+            given = options.projector if is_stated else {"name": options.projector["name"]}
+            values["projector"] = _projector_of_folder(draft, component.name, given, path)
     except MtError as error:
         draft.fault(f"{key}.weights", str(error))
         return chosen

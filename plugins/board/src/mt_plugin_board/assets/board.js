@@ -185,8 +185,8 @@
     const picks = new Set(address.getAll("pick")), { bar, filter, count, update } = compareBar();
     const columns = [
       { key: "run", title: "Run", of: (row) => row.id, fill: (cell, row) => {
-        if (!cell.firstChild) cell.append(make("a", { href: link("/runs", [["run", row.id]]) }, row.id), make("span", { className: "detail" }));
-        cell.lastChild.textContent = row.problem || row.model || "";
+        if (!cell.firstChild) cell.append(make("a", { href: link("/runs", [["run", row.id]]) }, row.name ?? row.id), make("span", { className: "detail" }));
+        cell.lastChild.textContent = row.problem || (row.model ?? "").replace(/ from .*/, "");
       } },
       { key: "state", title: "State", of: (row) => ORDER[row.state] ?? 9, fill: (cell, row) => {
         if (!cell.firstChild) cell.append(make("span"));
@@ -195,7 +195,11 @@
       { key: "step", title: "Step", number: true, of: (row) => row.step, fill: text((row) => (row.step === null || row.step === undefined ? "–" : `${row.step.toLocaleString("en-US")}${row.total ? ` / ${row.total.toLocaleString("en-US")}` : ""}`)) },
       { key: "left", title: "Left", number: true, of: (row) => row.left, fill: text((row) => duration(row.left)) },
       { key: "rate", title: "Tokens/s", number: true, of: (row) => row.rate, fill: text((row) => figure(row.rate)) },
-      { key: "last", title: "Last figure", number: true, of: (row) => row.last, fill: text((row) => (typeof row.last === "number" ? `${figure(row.last)} ${row.figure}` : "–")) },
+      { key: "last", title: "Last figure", number: true, of: (row) => row.last, fill: (cell, row) => {
+        if (!cell.firstChild) cell.append(make("span"), make("small"));
+        cell.firstChild.textContent = figure(row.last);
+        cell.lastChild.textContent = typeof row.last === "number" ? ` ${row.figure}` : "";
+      } },
       { key: "best", title: "Best", number: true, of: (row) => row.best?.[1], fill: text((row) => (row.best ? `${figure(row.best[1])} at ${row.best[0].toLocaleString("en-US")}` : "")) },
       { key: "curve", title: "Curve", of: (row) => row.spark?.length, fill: spark },
       { key: "started", title: "Started", of: (row) => row.started, fill: text((row) => (row.started ?? "").slice(0, 16).replace("T", " ")) },
@@ -216,8 +220,8 @@
       runs.element.hidden = !empty.hidden;
       count.textContent = `${runs.size().toLocaleString("en-US")} run${runs.size() === 1 ? "" : "s"}`;
       if (found) {
-        searches.hidden = !found.length;
-        searches.replaceChildren(make("h2", {}, "Searches"), make("ul", { className: "links" }, ...found.map((id) => make("li", {}, make("a", { href: link("/search", [["search", id]]) }, id)))));
+        searches.hidden = !Object.keys(found).length;
+        searches.replaceChildren(make("h2", {}, "Searches"), make("ul", { className: "links" }, ...Object.entries(found).map(([id, name]) => make("li", {}, make("a", { href: link("/search", [["search", id]]) }, name)))));
       }
       if (said) {
         remarks.hidden = !said.length;
@@ -268,7 +272,7 @@
       const run = data.runs[place];
       for (const [key, columns] of Object.entries(series)) run.series[key] = merge(run.series[key], columns);
       for (const [key, corners] of Object.entries(axes)) run.axes[key] = merge(run.axes[key], corners);
-      run.last = last;
+      if ("last" in run) run.last = last;
     }
   };
   const framesIn = (element) => new Map([...element.querySelectorAll("figure.chart")].map((frame) => [frame.dataset.key, frame]));
@@ -308,14 +312,14 @@
     };
     const logLines = [], LONGEST = 4000;
     const shownLog = () => {
-      const wanted = byId("log-filter").value.toLowerCase(), place = byId("log");
+      const wanted = byId("log-filter").value.toLowerCase(), place = byId("log-lines");
       const atEnd = place.scrollTop + place.clientHeight >= place.scrollHeight - 20;
       place.textContent = (wanted ? logLines.filter((line) => line.toLowerCase().includes(wanted)) : logLines).join("");
       if (atEnd) place.scrollTop = place.scrollHeight;
     };
     const setLog = ({ log, logs, log_anew: anew }) => {
       if (logs) {
-        byId("log-section").hidden = !logs.length;
+        byId("log-section").hidden = false;
         byId("log-rank").replaceChildren(...logs.map((name) => make("option", { value: name, selected: name === address.get("log-of") }, name.replace(/\D/g, ""))));
       }
       if (anew) logLines.length = 0;
@@ -343,6 +347,7 @@
       const names = content.data.runs.map(({ name }) => name);
       const links = ids.map((id, place) => make("a", { href: link("/runs", [["run", id]]) }, names[place] ?? id));
       byId("title").replaceChildren(...(ids.length === 1 ? [names[0] ?? ids[0]] : [`${ids.length} runs`]));
+      if (ids.length > 1) main.insertBefore(byId("part-config"), byId("part-evaluations")); // what differs, before what came of it
       byId("title").append(...(ids.length > 1 ? [make("span", { className: "detail runs-links" }, ...links)] : []));
       byId("figures").innerHTML = content.figures;
       byId("curves").hidden = !content.data.charts.length;

@@ -448,7 +448,8 @@ const drawCurves = (data, figures, controls, chosen = {}, onChange = () => {}) =
   };
 
   if (controls) {
-    controls.replaceChildren(axisChoice(), logSwitch(), smoothingSlider(), ...(data.runs.length > 1 ? [legend()] : []), key());
+    const several = data.runs.length > 1 ? [legend()] : [];
+    controls.replaceChildren(...(data.clock ? several : [axisChoice(), logSwitch(), smoothingSlider(), ...several, key()]));
     controls.hidden = false;
   }
   drawAll();

@@ -37,6 +37,17 @@ class Shape:
     taps: tuple[int, ...] = ()
 
 
+QWEN2_5_SIZES: Mapping[str, Shape] = {  # config.json of Qwen/Qwen2.5-VL-…-Instruct: one tower for all sizes
+    "tiny": Shape(32, 2, 2, 64, 4, full=(1,)),
+    "large": Shape(1280, 32, 16, 3420, 14, full=(7, 15, 23, 31)),
+}
+QWEN3_SIZES: Mapping[str, Shape] = {  # config.json of Qwen/Qwen3-VL-…-Instruct
+    "tiny": Shape(32, 4, 2, 64, 4, taps=(0, 1, 2)),
+    "large": Shape(1024, 24, 16, 4096, 16, taps=(5, 11, 17)),
+    "so400m": Shape(1152, 27, 16, 4304, 16, taps=(8, 16, 24)),
+}
+
+
 class TowerConfig(ImageFileConfig):
     """A tower: a named size, and what of it is another."""
 
@@ -106,17 +117,17 @@ class TowerConfig(ImageFileConfig):
 class Qwen25VLConfig(TowerConfig):
     """Qwen2.5-VL's tower (https://arxiv.org/abs/2502.13923)."""
 
-    sizes = {  # config.json of Qwen/Qwen2.5-VL-…-Instruct: one tower for all sizes
-        "tiny": Shape(32, 2, 2, 64, 4, full=(1,)),
-        "large": Shape(1280, 32, 16, 3420, 14, full=(7, 15, 23, 31)),
-    }
+    sizes = QWEN2_5_SIZES
 
     size: Literal["tiny", "large"] = Field("tiny", description="named size; the options below change it")
     full: tuple[int, ...] | None = Field(
         None, description="blocks (indices) in which patches see the whole image; those of others see their window"
     )
     window: int | None = Field(
-        None, ge=1, le=16_384, description="side of a window (pixels); default: 8 patches, which is 112 in published ones"
+        None,
+        ge=1,
+        le=16_384,
+        description="side of a window (pixels); default: 8 patches, which is 112 in published ones",
     )
     projector: Mapping[str, Any] = Field(
         default={"name": "merger"}, description="the projector and its options: {name: merger, factor: 2}"
@@ -147,25 +158,21 @@ class Qwen25VLConfig(TowerConfig):
 class Qwen3VLConfig(TowerConfig):
     """Qwen3-VL's tower (https://arxiv.org/abs/2511.21631), features of some of whose blocks enter the language model's, too."""
 
-    sizes = {  # config.json of Qwen/Qwen3-VL-…-Instruct
-        "tiny": Shape(32, 4, 2, 64, 4, taps=(0, 1, 2)),
-        "large": Shape(1024, 24, 16, 4096, 16, taps=(5, 11, 17)),
-        "so400m": Shape(1152, 27, 16, 4304, 16, taps=(8, 16, 24)),
-    }
+    sizes = QWEN3_SIZES
 
     size: Literal["tiny", "large", "so400m"] = Field("tiny", description="named size; the options below change it")
     taps: tuple[int, ...] | None = Field(
         None, description="blocks (indices) whose output is a feature, too; the projector has as many levels"
     )
-    table: int = Field(48, ge=1, le=4096, description="patches along the side of the square that positions are learned for")
+    table: int = Field(
+        48, ge=1, le=4096, description="patches along the side of the square that positions are learned for"
+    )
     projector: Mapping[str, Any] = Field(
         default={"name": "merger", "norm": "layer", "levels": 3},
-        description="the projector and its options: {name: merger, levels: 3}"
+        description="the projector and its options: {name: merger, levels: 3}",
     )
     min_area: int = Field(65_536, ge=1, le=2**30, description="smallest area that an image is resized to (pixels)")
-    max_area: int = Field(
-        16_777_216, ge=1, le=2**30, description="largest area that an image is resized to (pixels)"
-    )
+    max_area: int = Field(16_777_216, ge=1, le=2**30, description="largest area that an image is resized to (pixels)")
 
     def places(self) -> dict[str, int]:
         """Return the table's side."""

@@ -59,8 +59,14 @@ QWEN2_5 = TowerNames(
     architecture="Qwen2_5_VLForConditionalGeneration",
     keys={"fullatt_block_indexes": "full", "window_size": "window", "spatial_merge_size": "merge"},
     defaults={
-        **{"depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14},
-        **{"fullatt_block_indexes": (7, 15, 23, 31), "window_size": 112, "spatial_merge_size": 2},
+        "depth": 32,
+        "hidden_size": 3584,
+        "intermediate_size": 3420,
+        "num_heads": 16,
+        "patch_size": 14,
+        "fullatt_block_indexes": (7, 15, 23, 31),
+        "window_size": 112,
+        "spatial_merge_size": 2,
     },
     fixed={"hidden_act": ("silu", None)},
     processor="Qwen2_5_VLProcessor",
@@ -70,8 +76,14 @@ QWEN3 = TowerNames(
     architecture="Qwen3VLForConditionalGeneration",
     keys={"deepstack_visual_indexes": "taps", "spatial_merge_size": "merge"},
     defaults={
-        **{"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "patch_size": 16},
-        **{"deepstack_visual_indexes": (8, 16, 24), "num_position_embeddings": 2304, "spatial_merge_size": 2},
+        "depth": 27,
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_heads": 16,
+        "patch_size": 16,
+        "deepstack_visual_indexes": (8, 16, 24),
+        "num_position_embeddings": 2304,
+        "spatial_merge_size": 2,
     },
     fixed={"hidden_act": ("gelu_pytorch_tanh", None)},
     processor="Qwen3VLProcessor",
@@ -137,7 +149,11 @@ def open_visual(path: Path) -> Loaders:
 
 def read_tensors(path: Path) -> Loaders:
     """Return one loader for each tensor of the tower, without mergers."""
-    return {name: load for name, load in open_visual(path).items() if not name.startswith(("merger.", "deepstack_merger_list."))}
+    return {
+        name: load
+        for name, load in open_visual(path).items()
+        if not name.startswith(("merger.", "deepstack_merger_list."))
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------- writing

@@ -10,7 +10,7 @@ from mt_core import DataError, MtConfig, UsageError
 from mt_core.media import Grid, ProjectorComponent
 
 from ..groups import count_groups
-from .huggingface import FORMATS
+from .huggingface import QWEN
 
 if TYPE_CHECKING:
     from mt_core.nn import Projector
@@ -23,7 +23,10 @@ class MergerConfig(MtConfig):
     norm: Literal["rms", "layer"] = Field("rms", description="RMSNorm or LayerNorm on each feature")
     eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square or the variance in the norm")
     levels: int = Field(
-        0, ge=0, le=64, description="further features of the encoder, each added behind one more of the model's first blocks"
+        0,
+        ge=0,
+        le=64,
+        description="further features of the encoder, each added behind one more of the model's first blocks",
     )
 
 
@@ -56,7 +59,7 @@ COMPONENT = ProjectorComponent(
     config=MergerConfig,
     build=build,
     tokens=count_tokens,
-    formats=FORMATS,
+    formats=(QWEN,),
     summary="a norm, squares of neighbours side by side, and an MLP of their width",
     source="https://arxiv.org/abs/2409.12191",
 )

@@ -1,0 +1,85 @@
+"""One text on its way: tokens as they come become pieces of an answer, which add up to the whole of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mt_core import Tokenizer
+from mt_train.generation import TokenOutput, TokenScore
+
+from .tool_calls import Call, CallReader
+
+FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"}
+"""Why a text ended → ``finish_reason``."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is new of one text."""
+
+    text: str = ""
+    scores: tuple[TokenScore, ...] = ()
+    calls: tuple[Call, ...] = ()
+    finish: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to tell."""
+        return not (self.text or self.scores or self.calls or self.finish)
+
+
+@dataclass
+class TextAnswer:
+    """The tokens of one text. With ``reader`` what may be a call of a tool is held back until it is known."""
+
+    tokenizer: Tokenizer
+    scored: bool = False
+    cuts: bool = False
+    """Whether it may end before a stop text, of which no token is then shown either."""
+    reader: CallReader | None = None
+    tokens: list[int] = field(default_factory=list)
+    """All that were produced, one that ended the text included."""
+    offset: int = 0
+    """Characters of the answer before the next token."""
+    _text: str = ""
+    _shown: int = 0
+    _waiting: list[tuple[int, TokenScore]] = field(default_factory=list)
+
+    def take(self, output: TokenOutput) -> Piece:
+        """Return what is certain with one more token."""
+        begin = self._count_characters() if self.scored and self.cuts else 0
+        self.tokens.append(output.token)
+        self._text += output.text
+        if self.scored and output.logprob is not None:
+            self._waiting.append((begin, TokenScore(output.token, output.logprob, output.top)))
+        finish = None if output.finish is None else FINISH[output.finish]
+        scores = self._release_scores(output.finish)
+        if self.reader is None:
+            return Piece(output.text, scores, (), finish)
+        return self._with_calls(self.reader, scores, finish)
+
+    def _with_calls(self, reader: CallReader, scores: tuple[TokenScore, ...], finish: str | None) -> Piece:
+        begin = reader.form.begin(self._text)
+        is_blank = not self._text[:begin].strip()  # line breaks before a call are the template's
+        if finish is None:
+            if is_blank:
+                return Piece(scores=scores)
+            new, self._shown = self._text[self._shown : begin], max(self._shown, begin)
+            return Piece(new, scores)
+        calls = reader.form.parse(self._text[begin:]) if finish == "stop" else ()
+        if not calls:
+            return Piece(self._text[self._shown :], scores, (), finish)
+        return Piece("" if is_blank else self._text[self._shown : begin], scores, calls, "tool_calls")
+
+    def _count_characters(self) -> int:
+        return len(self.tokenizer.decode(self.tokens).rstrip("\ufffd")) if self.tokens else 0
+
+    def _release_scores(self, finish: str | None) -> tuple[TokenScore, ...]:
+        """Scores of tokens whose text is certain; at a stop text those of its own tokens are dropped."""
+        if not self.cuts or finish not in (None, "stop"):
+            ready = [score for _, score in self._waiting]
+            self._waiting = []
+            return tuple(ready)
+        ready = [score for begin, score in self._waiting if begin < len(self._text)]
+        self._waiting = [(begin, score) for begin, score in self._waiting if begin >= len(self._text)]
+        return tuple(ready)

@@ -1,0 +1,200 @@
+"""``mt-serve``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mt_core import UsageError, notice
+from mt_tools import add_source_options, expand_paths, source_faults
+from mt_train.command import describe_version, expand, parse_and_run
+
+if TYPE_CHECKING:
+    from .http import Access
+    from .models import Models
+
+KEY = "MT_API_KEY"
+"""Variable of the environment with the key that clients have to give."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_WHOLE = {
+    "port": (0, 65535),
+    "max_rows": (1, 4096),
+    "max_queue": (0, 10**6),
+    "prefill_tokens": (1, 10**6),
+    "grace": (0, 86400),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return parse_and_run(_parser(), _serve, argv)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mt-serve", description="Serve a model as OpenAI's API: chats and completions, many at a time."
+    )
+    source = parser.add_argument_group("the model")
+    add_source_options(source)
+    source.add_argument(
+        "--adapter",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="an adapter over --weights, served under its name beside the weights; repeatable",
+    )
+    source.add_argument("--name", metavar="NAME", help="name of the model in requests; default: that of its folder")
+    source.add_argument(
+        "--chat-template",
+        metavar="NAME|FILE",
+        help="how turns are written: chatml, llama3 … (as data.template), or a Jinja file; default: the run's, the tokenizer's own",
+    )
+    where = parser.add_argument_group("where it listens")
+    where.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help=f"any but this machine's own needs {KEY} in the environment (default: 127.0.0.1)",
+    )
+    where.add_argument(
+        "--port", type=int, default=8000, metavar="N", help="0 takes a free one, which is told (default: 8000)"
+    )
+    bounds = parser.add_argument_group("bounds")
+    bounds.add_argument(
+        "--max-rows", type=int, default=8, metavar="N", help="texts at a time (default: 8); changes none"
+    )
+    bounds.add_argument(
+        "--max-queue", type=int, default=256, metavar="N", help="texts that may wait; more get 429 (default: 256)"
+    )
+    bounds.add_argument(
+        "--cache-tokens",
+        type=int,
+        metavar="N",
+        help="places of the cache, for all texts together (default: as many as they need)",
+    )
+    bounds.add_argument(
+        "--prefill-tokens",
+        type=int,
+        default=512,
+        metavar="N",
+        help="tokens of prompts in one step at most (default: 512)",
+    )
+    bounds.add_argument(
+        "--max-body-mib", type=float, default=4.0, metavar="X", help="size of a request; more gets 413 (default: 4)"
+    )
+    bounds.add_argument(
+        "--grace",
+        type=int,
+        default=30,
+        metavar="SECONDS",
+        help="what runs at SIGTERM or Ctrl-C may go on so long (default: 30)",
+    )
+    parser.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action="version", version=describe_version("mt-plugin-serve"))
+    return parser
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    expand_paths(arguments)
+    faults = [*source_faults(arguments), *_faults(arguments)]
+    if faults:
+        raise UsageError(
+            "\n".join(faults)
+            if len(faults) == 1
+            else "\n".join([f"{len(faults)} faults:", *(f"  {each}" for each in faults)])
+        )
+    access = _access(arguments.host)
+    from .server import Bounds, listen, serve
+
+    sock = listen(arguments.host, arguments.port)
+    with sock:
+        models = _open(arguments)
+        bounds = Bounds(
+            max_rows=arguments.max_rows,
+            max_queue=arguments.max_queue,
+            max_tokens=arguments.cache_tokens,
+            prefill_tokens=arguments.prefill_tokens,
+            max_body=int(arguments.max_body_mib * 2**20),
+            grace=arguments.grace,
+        )
+        shown = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        names = ", ".join(model.name for model in models)
+        said = f"notice: {names} on http://{shown}:{sock.getsockname()[1]}/v1; Ctrl-C ends it"
+        serve(models, sock, access, bounds, notice, ready=lambda _: notice(said))
+    notice("notice: ended")
+    return 0
+
+
+def _faults(arguments: argparse.Namespace) -> Iterator[str]:
+    for name, (least, most) in _WHOLE.items():
+        if not least <= getattr(arguments, name) <= most:
+            yield f"--{name.replace('_', '-')} has to be from {least:,} to {most:,}; got {getattr(arguments, name):,}"
+    if arguments.cache_tokens is not None and arguments.cache_tokens < 1:
+        yield f"--cache-tokens has to be 1 or more; got {arguments.cache_tokens}"
+    if not 0.001 <= arguments.max_body_mib <= 1024:
+        yield f"--max-body-mib has to be from 0.001 to 1024; got {arguments.max_body_mib:g}"
+    if arguments.adapter and arguments.weights is None:
+        yield "--adapter belongs to --weights; a run has its own adapter"
+    if arguments.adapter and (arguments.adapter_folder or arguments.tokenizer):
+        yield "--adapter serves several beside the weights; leave --adapter-folder and --tokenizer out"
+    names = [each.partition("=")[0] for each in arguments.adapter]
+    for given in arguments.adapter:
+        name, equals, folder = given.partition("=")
+        if not (name and equals and folder):
+            yield f"--adapter needs NAME=FOLDER, got {given!r}"
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        yield f"--adapter has the name {twice[0]!r} twice; name each once"
+
+
+def _access(host: str) -> Access:
+    """Return who may ask. Raises ``UsageError`` for an address that others reach, without a key."""
+    from .http import Access
+
+    key = os.environ.get(KEY) or None
+    if host in LOOPBACK:
+        return Access(key)
+    if key is None:
+        raise UsageError(
+            f"--host {host} can be reached by others, who would need no key; set {KEY} in the environment, or listen on 127.0.0.1"
+        )
+    return Access(key, frozenset())
+
+
+def _open(arguments: argparse.Namespace) -> Models:
+    from mt_tools import open_source, template_of
+    from mt_train import load_adapters
+
+    from .models import Models, ServedModel
+
+    base = arguments.name or _folder_name(arguments)
+    several = None
+    adapters: dict[str, Path] = {}
+    if arguments.adapter:
+        adapters = {
+            name: Path(expand(folder)) for name, _, folder in (each.partition("=") for each in arguments.adapter)
+        }
+        if base in adapters:
+            raise UsageError(f"an adapter and the weights are both called {base!r}; give --name NAME")
+        loaded, several = load_adapters(adapters, weights=arguments.weights, model=arguments.model)
+    else:
+        loaded = open_source(arguments)
+    template = template_of(loaded, arguments.chat_template)
+    names = {base: None, **{name: name for name in adapters}}
+    return Models({name: ServedModel(name, loaded, template, adapter) for name, adapter in names.items()}, several)
+
+
+def _folder_name(arguments: argparse.Namespace) -> str:
+    """Return the name of the folder of the run or of the weights."""
+    folder: Path = (arguments.adapter_folder or arguments.weights or arguments.run or arguments.checkpoint).absolute()
+    if arguments.checkpoint is not None:
+        folder = folder.parent.parent
+    return folder.name
+
+
+if __name__ == "__main__":
+    sys.exit(main())

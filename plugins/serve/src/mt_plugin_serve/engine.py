@@ -1,0 +1,261 @@
+"""The thread of the model: it alone runs torch. Jobs and cancels go in by a queue, tokens come out in the event loop.
+
+One decoder for each adapter, since rows of one step have the same weights; they step in turn. Prompts whose own tokens are scored are
+read piece by piece between the steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+from mt_core import MtError
+from mt_train import LoadedModel
+from mt_train.generation import Decoder, PromptScores, Request, TokenOutput, TokenScore
+
+from .metrics import Metrics
+from .models import Models, ServedModel
+from .pace import Pace
+
+Event = TokenOutput | tuple[TokenScore, ...] | MtError
+"""What comes out for a job: tokens one by one, scores of a prompt as a whole, or why there are none."""
+Listen = Callable[[Event], None]
+Made = list[tuple["Job", Event]]
+
+
+@dataclass(eq=False)
+class Job:
+    """A text that is wanted: its tokens, or the scores of a prompt with ``score_top`` likeliest tokens in each place.
+
+    ``listen`` is called in the event loop.
+    """
+
+    model: ServedModel
+    request: Request
+    listen: Listen
+    score_top: int | None = None
+    asked_at: float = field(default_factory=time.monotonic)
+    is_open: bool = True
+    """Of the event loop: whether somebody still listens."""
+    has_begun: bool = False
+    """Of the thread: whether its first token is there."""
+
+
+class Engine:
+    """Runs jobs. ``start``, ``submit``, ``cancel`` and ``close`` belong to the event loop."""
+
+    def __init__(
+        self,
+        models: Models,
+        *,
+        max_rows: int,
+        max_queue: int,
+        max_tokens: int | None,
+        prefill_tokens: int,
+        metrics: Metrics,
+    ) -> None:
+        self._models, self._metrics = models, metrics
+        self.capacity = max_rows + max_queue
+        lanes = {model.adapter: model.loaded for model in models}
+        share = None if max_tokens is None else max_tokens // len(lanes)
+        self._lanes = [
+            _Lane(adapter, loaded, max_rows, share, prefill_tokens, metrics) for adapter, loaded in lanes.items()
+        ]
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._closing = False
+        self._jobs: set[Job] = set()
+        self.failure: BaseException | None = None
+
+    def start(self, on_failure: Callable[[], None]) -> None:
+        """Begin to run; ``on_failure`` is called in this event loop where the thread dies."""
+        self._loop, self._on_failure = asyncio.get_running_loop(), on_failure
+        self._thread.start()
+
+    @property
+    def free(self) -> int:
+        """Texts that may be asked for now."""
+        return self.capacity - len(self._jobs)
+
+    def submit(self, job: Job) -> None:
+        """Run a job."""
+        self._jobs.add(job)
+        lane = self._lane(job)
+        self._inbox.put(lambda: lane.add(job))
+
+    def cancel(self, job: Job) -> None:
+        """Run a job no more, if it has not ended. Nobody listens from now on."""
+        job.is_open = False
+        if job in self._jobs:
+            self._jobs.discard(job)
+            lane = self._lane(job)
+            self._inbox.put(lambda: lane.cancel(job))
+
+    def close(self, seconds: float) -> None:
+        """Drop what runs, and end the thread."""
+        for job in list(self._jobs):
+            self.cancel(job)
+
+        def end() -> None:
+            self._closing = True
+
+        self._inbox.put(end)
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _lane(self, job: Job) -> _Lane:
+        return next(lane for lane in self._lanes if lane.adapter == job.model.adapter)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._hear()
+                made: Made = []
+                for lane in self._lanes:
+                    if lane.is_busy:
+                        if self._models.several is not None:
+                            self._models.several.use(lane.adapter)
+                        made += lane.step()
+                self._publish()
+                if made:
+                    self._loop.call_soon_threadsafe(self._deliver, made)
+        except BaseException as error:  # noqa: BLE001 - whatever it was: everybody who waits is told, and the server ends
+            self._loop.call_soon_threadsafe(self._die, error)
+
+    def _hear(self) -> None:
+        """Take what came in; wait for it where there is nothing to do."""
+        if not any(lane.is_busy for lane in self._lanes) and not self._closing:
+            self._publish()
+            self._inbox.get()()
+        while True:
+            try:
+                self._inbox.get_nowait()()
+            except Empty:
+                return
+
+    def _publish(self) -> None:
+        figures = self._metrics
+        figures.running = sum(lane.count_running for lane in self._lanes)
+        figures.waiting = sum(lane.count_waiting for lane in self._lanes)
+        figures.cache_places = sum(lane.decoder.held_tokens for lane in self._lanes)
+
+    def _deliver(self, made: Sequence[tuple[Job, Event]]) -> None:
+        for job, event in made:
+            if not job.is_open:
+                continue
+            if not isinstance(event, TokenOutput) or event.is_last:
+                self._jobs.discard(job)
+            job.listen(event)
+
+    def _die(self, error: BaseException) -> None:
+        self.failure = error
+        told = MtError("the model has stopped")
+        for job in list(self._jobs):
+            self._jobs.discard(job)
+            if job.is_open:
+                job.listen(told)
+        self._on_failure()
+
+
+class _Lane:
+    """The rows of one adapter."""
+
+    def __init__(
+        self,
+        adapter: str | None,
+        loaded: LoadedModel,
+        max_rows: int,
+        max_tokens: int | None,
+        prefill_tokens: int,
+        metrics: Metrics,
+    ) -> None:
+        self.adapter, self._loaded, self._metrics = adapter, loaded, metrics
+        self.decoder = Decoder(loaded, max_rows=max_rows, max_tokens=max_tokens, prefill_tokens=prefill_tokens)
+        self._pace = Pace(prefill_tokens)
+        self._jobs: dict[int, Job] = {}
+        self._scored: deque[tuple[Job, PromptScores]] = deque()
+        self._refused: Made = []
+        self._kept: dict[int, list[TokenOutput]] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.decoder.busy or self._scored or self._refused)
+
+    @property
+    def count_running(self) -> int:
+        return len(self.decoder.running_requests) + len(self._scored)
+
+    @property
+    def count_waiting(self) -> int:
+        return len(self.decoder.waiting_requests)
+
+    def add(self, job: Job) -> None:
+        try:
+            if job.score_top is None:
+                self._jobs[self.decoder.add(job.request)] = job
+            else:
+                self._scored.append((job, PromptScores(self._loaded, job.request.ids, job.score_top)))
+        except MtError as error:
+            self._refused.append((job, error))
+
+    def cancel(self, job: Job) -> None:
+        for number in [number for number, each in self._jobs.items() if each is job]:
+            self.decoder.cancel(number)
+            self._forget(number)
+        self._scored = deque(each for each in self._scored if each[0] is not job)
+
+    def _forget(self, number: int) -> Job:
+        self._kept.pop(number, None)
+        return self._jobs.pop(number)
+
+    def step(self) -> Made:
+        made, self._refused = self._refused, []
+        if self.decoder.busy:
+            made += self._decode()
+        if self._scored:
+            made += self._score()
+        return made
+
+    def _decode(self) -> Made:
+        entering = [number for number in self.decoder.running_requests if not self._jobs[number].has_begun]
+        delays = len(entering) < len(self.decoder.running_requests)
+        piece = self._pace.piece(delays=delays)
+        takes_prompt = bool(entering or self.decoder.waiting_requests)
+        began = time.perf_counter()
+        produced = self.decoder.step(prefill_tokens=piece)
+        seconds = time.perf_counter() - began
+        if not takes_prompt:
+            self._pace.plain_step(seconds)
+        elif entering:
+            self._pace.prompt_step(seconds, piece, delays=delays)
+        self._metrics.steps += 1
+        return [pair for output in produced for pair in self._pass_on(output)]
+
+    def _pass_on(self, output: TokenOutput) -> Made:
+        """Tokens of a text that nobody watches go out together: fewer calls of the event loop."""
+        job = self._jobs[output.number]
+        if not job.has_begun:
+            job.has_begun = True
+            self._metrics.first_token(time.monotonic() - job.asked_at)
+        self._metrics.new_tokens += output.error is None
+        kept = self._kept.setdefault(output.number, [])
+        kept.append(output)
+        if not output.is_last and not job.request.streams:
+            return []
+        made: Made = [(job, each) for each in kept]
+        kept.clear()
+        if output.is_last:
+            self._forget(output.number)
+        return made
+
+    def _score(self) -> Made:
+        job, scores = self._scored[0]
+        if not scores.step(self._pace.piece(delays=self.decoder.busy)):
+            return []
+        self._scored.popleft()
+        return [(job, tuple(scores.scores))]

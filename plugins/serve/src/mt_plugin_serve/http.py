@@ -1,0 +1,200 @@
+"""Requests and answers on the wire: bounds, who may ask, and a client that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .errors import ApiError
+from .fields import show
+from .metrics import Metrics
+
+SECONDS = 60
+"""A client has so long to send a body, and to take a piece of an answer."""
+DRAINED = 64 * 2**20
+"""Bytes of a body that is too large which are read all the same, or a client that still sends would not see the answer."""
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def encode(value: Any) -> bytes:
+    """Return JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
+    """Return the body. Raises ``ApiError`` for one that is too large, too late, or not called JSON."""
+    kind = _header(scope, b"content-type").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # what a page of another origin may send without being asked is never this
+        raise ApiError(f"the content-type has to be application/json, got {show(kind)}", status=415)
+    chunks: list[bytes] = []
+    size, more = 0, True
+    try:
+        async with asyncio.timeout(SECONDS):
+            while more and size <= max(most, DRAINED):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                size += len(message.get("body", b""))
+                more = message.get("more_body", False)
+                if size <= most:
+                    chunks.append(message.get("body", b""))
+    except TimeoutError as error:
+        raise ApiError(f"the body did not come within {SECONDS} s", status=408, headers=CLOSE) from error
+    if size > most:
+        raise ApiError(f"the body has more than {most:,} bytes, the bound of this server", status=413, headers=CLOSE)
+    return b"".join(chunks)
+
+
+CLOSE = {"connection": "close"}
+
+
+async def send_json(send: Send, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+    """Answer with an object."""
+    await send_bytes(send, encode(value), "application/json", status, headers)
+
+
+async def send_bytes(
+    send: Send, body: bytes, kind: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> None:
+    """Answer with a body."""
+    fields = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": _raw(fields)})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_events(send: Send, events: AsyncIterator[Any]) -> None:
+    """Answer with server-sent events, as they come. The first one decides whether the answer is an error."""
+    first = await anext(events)
+    fields = {
+        "content-type": "text/event-stream; charset=utf-8",
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",
+    }
+    await send({"type": "http.response.start", "status": 200, "headers": _raw(fields)})
+    await _send_event(send, encode(first))
+    try:
+        async for event in events:
+            await _send_event(send, encode(event))
+    except ApiError as error:
+        await _send_event(send, encode(error.body()))
+    await _send_event(send, b"[DONE]")
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_event(send: Send, data: bytes) -> None:
+    async with asyncio.timeout(SECONDS):
+        await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": True})
+
+
+async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
+    """Do the work as long as the client is there. Raises ``ClientGoneError``; what is given up is cancelled, and has cleaned up by then."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        await task
+    finally:
+        for each in (task, watch):
+            each.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await each
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask: with a ``key`` whoever has it; ``hosts`` are names that a request may call the server by, none for any."""
+
+    key: str | None = None
+    hosts: frozenset[str] = LOOPBACK
+
+    def check(self, scope: Scope) -> None:
+        """Raise ``ApiError`` for a request that may not."""
+        if self.hosts and _host_name(_header(scope, b"host")) not in self.hosts:
+            raise ApiError(
+                f"this server answers to {', '.join(sorted(self.hosts))}, and was called"
+                f" {show(_header(scope, b'host'))}; a page of another site may be behind it",
+                status=403,
+                code="host_not_allowed",
+            )
+        if self.key is None or scope["path"] == "/health":
+            return
+        given = _header(scope, b"authorization")
+        if not secrets.compare_digest(given.encode("latin-1"), f"Bearer {self.key}".encode()):
+            raise ApiError(
+                "give the key of this server: Authorization: Bearer KEY",
+                status=401,
+                code="invalid_api_key",
+                headers={"www-authenticate": "Bearer"},
+            )
+
+
+class Gate:
+    """Every request goes through it: who may ask, faults as answers, and the count of answers."""
+
+    def __init__(
+        self, app: ASGIApp, access: Access, metrics: Metrics, paths: frozenset[str], report: Callable[[str], None]
+    ) -> None:
+        self._app, self._access, self._metrics, self._paths, self._report = app, access, metrics, paths, report
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            self._access.check(scope)
+            await self._app(scope, receive, watched)
+        except ApiError as error:
+            await send_json(watched, error.body(), error.status, error.headers)
+        except ClientGoneError:
+            self._metrics.cancelled += 1
+            status = status or 499  # as nginx calls it
+        except Exception as error:  # noqa: BLE001 - a fault of ours: the client gets no traceback, the console its kind
+            self._report(f"error: {scope['method']} {scope['path']}: {type(error).__name__}: {error}")
+            if not status:
+                await send_json(watched, ApiError("the server has a fault", status=500).body(), 500, CLOSE)
+        finally:
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            self._metrics.answers[path, status] += 1
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+
+
+def _host_name(host: str) -> str:
+    """Return the name in ``Host``, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]

@@ -1,0 +1,73 @@
+"""Models that are served, each by its name: one, or weights and several adapters of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from mt_core import Template
+from mt_train import LoadedModel, SeveralAdapters
+
+from .errors import ApiError
+from .fields import show
+from .tool_calls import CallReader, find_reader
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model under a name. ``adapter`` is the one that counts in it."""
+
+    name: str
+    loaded: LoadedModel
+    template: Template
+    adapter: str | None = None
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @cached_property
+    def reader(self) -> CallReader | None:
+        """What reads the calls of tools that its template writes."""
+        return find_reader(self.template, self.loaded.tokenizer)
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids that there are: the model may have more rows than its tokenizer has tokens, and the reverse."""
+        return self.loaded.tokenizer.size
+
+    def describe(self) -> dict[str, Any]:
+        """Return what ``/v1/models`` says of it."""
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "mt-serve",
+            "max_model_len": self.loaded.max_seq_len,
+        }
+
+
+class Models:
+    """All that is served. ``several`` says which adapter counts, where there are some."""
+
+    def __init__(self, models: Mapping[str, ServedModel], several: SeveralAdapters | None = None) -> None:
+        self._models, self.several = dict(models), several
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    def find(self, name: str) -> ServedModel:
+        """Return a model by its name. Raises ``ApiError`` that says which there are."""
+        if name not in self._models:
+            known = ", ".join(self._models)
+            raise ApiError(
+                f"there is no model {show(name)}; served here: {known}",
+                status=404,
+                field="model",
+                code="model_not_found",
+            )
+        return self._models[name]
+
+    def only(self) -> ServedModel:
+        """Return the first one: what ``/tokenize`` means without a name."""
+        return next(iter(self))

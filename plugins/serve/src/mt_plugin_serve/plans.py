@@ -1,0 +1,144 @@
+"""What is to be done for one request: texts, and the form that they are answered in."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from mt_core import MtError
+from mt_train.generation import Continuer, PromptIds, Request, TokenScore, split_prompt
+
+from .answers import Piece, TextAnswer
+from .errors import ApiError
+from .models import ServedModel
+from .sampling import Sampling, Streaming
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text that is asked for. ``prompt`` is shown in front of it where it is echoed; ``score_top`` asks for the prompt's scores."""
+
+    index: int
+    request: Request
+    answer: TextAnswer
+    prompt: str | None = None
+    score_top: int | None = None
+    continues: bool = True
+    """Whether new tokens are asked for."""
+
+
+class Form(ABC):
+    """The objects of an answer."""
+
+    whole_name: str
+    chunk_name: str
+    prefix: str
+
+    def begin(self, text: Text) -> dict[str, Any] | None:
+        """Return the choice of a chunk that comes before everything else of a text."""
+        return None
+
+    @abstractmethod
+    def chunk(self, text: Text, piece: Piece) -> dict[str, Any]:
+        """Return the choice of a chunk."""
+
+    @abstractmethod
+    def choice(self, text: Text, pieces: Sequence[Piece], prompt_scores: Sequence[TokenScore] | None) -> dict[str, Any]:
+        """Return the choice of a whole answer."""
+
+    def prompt_chunk(self, text: Text, prompt_scores: Sequence[TokenScore] | None) -> dict[str, Any] | None:
+        """Return the choice of the chunk with the prompt, where that is echoed."""
+        return None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One request."""
+
+    model: ServedModel
+    texts: Sequence[Text]
+    form: Form
+    streaming: Streaming
+    prompt_tokens: int
+    created: int = field(default_factory=lambda: int(time.time()))
+    _random: str = field(default_factory=lambda: secrets.token_hex(12))
+
+    @cached_property
+    def id(self) -> str:
+        """Name of the answer."""
+        return f"{self.form.prefix}-{self._random}"
+
+    def jobs(self) -> int:
+        """Return how many places of the queue it takes."""
+        return sum(text.continues + (text.score_top is not None) for text in self.texts)
+
+    def head(self, name: str) -> dict[str, Any]:
+        """Return what every object of the answer begins with."""
+        return {"id": self.id, "object": name, "created": self.created, "model": self.model.name}
+
+    def usage(self) -> dict[str, int]:
+        """Return how many tokens it took; a prompt of several texts counts once."""
+        new = sum(len(text.answer.tokens) for text in self.texts)
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": new,
+            "total_tokens": self.prompt_tokens + new,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What all texts of a request have in common."""
+
+    model: ServedModel
+    sampling: Sampling
+    streaming: Streaming
+    converses: bool
+    top: int | None
+    """Likeliest tokens to show beside each; ``None`` for no log-probabilities."""
+    end_ids: tuple[int, ...] = ()
+
+
+def requests_of(wanted: Wanted, prompts: Sequence[PromptIds], names: Sequence[str]) -> Iterator[tuple[int, Request]]:
+    """Yield the place of the prompt, and the request, of every text. ``names`` are how a message calls each prompt.
+
+    Text i draws by the seed and i, as prompt i of a file of ``mt-generate`` does. Raises ``ApiError``.
+    """
+    try:
+        continuer = Continuer(
+            wanted.model.loaded, wanted.sampling.config, wanted.model.template if wanted.converses else None
+        )
+    except MtError as error:
+        raise ApiError(str(error), field="choices") from error
+    for place, (prompt, name) in enumerate(zip(prompts, names, strict=True)):
+        _check_room(wanted.model, prompt, name)
+        try:
+            continuer.room(prompt)
+        except MtError as error:
+            raise ApiError(f"{name}: {error}", field=name.partition("[")[0]) from error
+        for number in range(wanted.sampling.n):
+            made = continuer.request(prompt, place * wanted.sampling.n + number, streams=wanted.streaming.on)
+            yield (
+                place,
+                replace(
+                    made,
+                    top_logprobs=wanted.top,
+                    logit_bias=wanted.sampling.logit_bias,
+                    end_ids=(*made.end_ids, *wanted.end_ids),
+                ),
+            )
+
+
+def _check_room(model: ServedModel, prompt: PromptIds, name: str) -> None:
+    count, most = len(split_prompt(prompt)[0]), model.loaded.max_seq_len
+    if count >= most:
+        raise ApiError(
+            f"{name}: the prompt has {count:,} tokens, and the model takes {most:,} with the new ones; shorten it",
+            field=name.partition("[")[0],
+            code="context_length_exceeded",
+        )

@@ -1,0 +1,13 @@
+"""Entry point of the serve plugin: which packages the server stands on, for ``mt-plugins doctor``."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from mt_core import hookimpl
+
+
+@hookimpl
+def mt_doctor() -> dict[str, dict[str, str]]:
+    """Versions of the HTTP packages."""
+    return {"serve": {name: version(name) for name in ("starlette", "uvicorn")}}

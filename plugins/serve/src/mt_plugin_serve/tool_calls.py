@@ -1,0 +1,129 @@
+"""Calls of tools in a text, as chat templates write them. A template whose calls no form here reads back has none.
+
+The forms: https://github.com/NousResearch/Hermes-Function-Calling (``<tool_call>``, Qwen too), Functionary 3.1 (``<function=…>``), and
+bare JSON (Llama 3.1 one object, Mistral a list, whose mark is a special token and gives no text).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mt_core import DataError, Message, Template, Tokenizer
+
+_DECODER = json.JSONDecoder()
+_PROBE = {"name": "where_is", "arguments": {"place": "Ulm", "depth": 2}}
+_FUNCTION = {
+    "name": "where_is",
+    "description": "",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}, "depth": {"type": "integer"}}},
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: the name of the function, and JSON text of its arguments."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """How calls stand in a text. They begin at ``opening``, or at the first character where that is bare JSON."""
+
+    opening: tuple[str, ...]
+    bare: bool
+    pattern: re.Pattern[str]
+    """What comes before the JSON of a call, perhaps with its ``name``."""
+    closing: str
+
+    def begin(self, text: str) -> int:
+        """Return where calls begin, or may begin once more text is there: what is before is content for certain."""
+        if self.bare:
+            start = text.lstrip()
+            return len(text) if start and not start.startswith(self.opening) else 0
+        found = [at for opening in self.opening if (at := text.find(opening)) >= 0]
+        return min(found) if found else len(text) - _count_begun(text, self.opening)
+
+    def parse(self, text: str) -> tuple[Call, ...]:
+        """Return the calls that a text from ``begin`` on is; none where it is anything else."""
+        try:
+            return tuple(self._calls(text))
+        except ValueError:
+            return ()
+
+    def _calls(self, text: str) -> Iterator[Call]:
+        at = 0
+        while text[at:].strip():
+            found = self.pattern.match(text, at)
+            if found is None:
+                raise ValueError("no call begins here")
+            value, at = _DECODER.raw_decode(text, found.end())
+            yield from _read(value, found.groupdict().get("name"))
+            rest = re.compile(r"\s*" + re.escape(self.closing)).match(text, at)
+            if rest is None:
+                raise ValueError("the call does not end")
+            at = rest.end()
+
+
+def _count_begun(text: str, openings: Sequence[str]) -> int:
+    """Return how many characters at the end may be the beginning of an opening."""
+    longest = max(map(len, openings)) - 1
+    sizes = range(min(longest, len(text)), 0, -1)
+    return next((size for size in sizes if any(opening.startswith(text[-size:]) for opening in openings)), 0)
+
+
+def _read(value: Any, name: str | None) -> Iterator[Call]:
+    if name is not None:
+        yield _call(name, value)
+        return
+    for each in value if isinstance(value, list) else [value]:
+        if not isinstance(each, dict):
+            raise ValueError("a call is an object")
+        each = each.get("function", each)
+        yield _call(each.get("name"), each.get("arguments", each.get("parameters", {})))
+
+
+def _call(name: Any, arguments: Any) -> Call:
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise ValueError("a call has a name, and an object of arguments")
+    return Call(name, json.dumps(arguments, ensure_ascii=False))
+
+
+FORMS = (
+    Form(("<tool_call>",), False, re.compile(r"\s*<tool_call>\s*"), "</tool_call>"),
+    Form(("<function=",), False, re.compile(r"\s*<function=(?P<name>[^>]+)>\s*"), "</function>"),
+    Form(("[TOOL_CALLS]",), False, re.compile(r"\s*\[TOOL_CALLS\]\s*"), ""),
+    Form(("{", "["), True, re.compile(r"\s*;?\s*"), ""),
+)
+
+
+@dataclass(frozen=True)
+class CallReader:
+    """Reads the calls that a template writes. ``end_ids`` end a turn that calls."""
+
+    form: Form
+    end_ids: tuple[int, ...]
+
+
+def find_reader(template: Template, tokenizer: Tokenizer) -> CallReader | None:
+    """Return what reads back a call that the template has written; ``None`` where nothing does, or it writes none."""
+    question: Message = {"role": "user", "content": "Where?", "tools": [{"type": "function", "function": _FUNCTION}]}
+    call = {"id": "call00001", "type": "function", "function": _PROBE}
+    try:
+        encoded = template.encode([question, {"role": "assistant", "content": "", "tool_calls": [call]}])
+    except DataError:
+        return None
+    said = [token for token, trained in zip(encoded.ids, encoded.trained, strict=True) if trained]
+    written = tokenizer.decode(said)
+    if template.stop_text is not None:
+        written = written.partition(template.stop_text)[0]
+    wanted = (Call(str(_PROBE["name"]), json.dumps(_PROBE["arguments"])),)
+    form = next((form for form in FORMS if form.parse(written[form.begin(written) :]) == wanted), None)
+    if form is None:
+        return None
+    return CallReader(form, (said[-1],) if not tokenizer.decode(said[-1:]) else ())

@@ -1,0 +1,166 @@
+"""A line of the index, read from the ends of files."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from board_runs import append, record, text_of
+
+from mt_core import UsageError
+from mt_plugin_board.glance import Glance
+from mt_plugin_board.scan import roots_of, scan
+from mt_plugin_board.searches import read_search
+from mt_tools.report.state import read_state
+from mt_train.checkpoint.lock import Holder
+
+MakeRun = Callable[..., Path]
+
+
+def look(folder: Path, now: float | None = None) -> Glance:
+    glance = Glance("a", folder)
+    glance.refresh(time.time() if now is None else now)
+    while glance.scan_on():
+        pass
+    glance.refresh(time.time() if now is None else now)
+    return glance
+
+
+def test_a_line_has_what_a_whole_reading_finds(make_run: MakeRun) -> None:
+    folder = make_run(steps=0)
+    records = [record(step) for step in range(1, 5001)]
+    for each in records[::20]:
+        each["eval_loss"] = 1.5 + abs(each["step"] - 3001) / 1000
+    (folder / "metrics.jsonl").write_text(text_of(records))
+    row = look(folder).row
+    assert row["step"] == 5000
+    assert row["figure"] == "eval_loss"
+    assert row["best"] == [3001, 1.5]
+    assert row["last"] == records[4999]["eval_loss"] == pytest.approx(4 / 5000 + 1.6)
+    assert row["step_seconds"] == pytest.approx(0.2)
+    assert row["spark"][0][0] == 1
+    assert row["spark"][-1][0] == 5000
+    assert 40 <= len(row["spark"]) <= 49
+    assert all(value == pytest.approx(5 / step + 1.5, rel=1e-5) for step, value in row["spark"])
+
+
+def test_a_run_that_grows_or_goes_on_from_earlier_is_read_again(make_run: MakeRun) -> None:
+    folder = make_run(steps=40)
+    glance = look(folder)
+    assert not glance.refresh(time.time())
+    append(folder / "metrics.jsonl", record(41), record(60) | {"eval_loss": 0.5})
+    assert glance.refresh(time.time())
+    glance.scan_on()
+    glance.refresh(time.time())
+    assert (glance.row["step"], glance.row["best"]) == (60, [60, 0.5])
+    (folder / "new").write_text(text_of([record(step) for step in range(1, 31)]))
+    os.replace(folder / "new", folder / "metrics.jsonl")
+    glance.refresh(time.time())
+    glance.scan_on()
+    glance.refresh(time.time())
+    assert (glance.row["step"], glance.row["best"]) == (30, [20, 1.8])
+
+
+def holder(process: int, host: str | None = None, boot: str | None = None) -> str:
+    this = asdict(Holder.this())
+    return json.dumps(this | {"process": process} | ({"host": host} if host else {}) | ({"boot": boot} if boot else {}))
+
+
+@pytest.mark.parametrize(
+    ("lock", "about", "completed", "age", "expected"),
+    [
+        (None, {}, True, 0, ("completed", "completed", "")),
+        (holder(1), {}, False, 0, ("running", "running", "")),
+        (holder(1), {"ended": {"reason": "stopped"}}, True, 0, ("running", "running", "")),
+        (holder(1), {}, False, 12 * 60, ("silent", "silent for 12 min", "holds the folder")),
+        (holder(1, host="far"), {}, False, 5, ("running", "running", "")),
+        (holder(1, host="far"), {}, False, 3 * 3600, ("silent", "silent for 3 h", "on far holds")),
+        (holder(2**22 + 1), {}, False, 0, ("stopped", "stopped", "was killed")),
+        (holder(1, boot="another"), {}, False, 0, ("stopped", "stopped", "was killed, or its machine went down")),
+        ("", {"ended": {"reason": "stopped", "error": "SIGTERM"}}, False, 0, ("stopped", "stopped", "SIGTERM")),
+        ("", {"ended": {"reason": "failed", "error": "loss nan"}}, False, 0, ("failed", "failed", "loss nan")),
+        ("no json", {"ended": "no end"}, False, 0, ("stopped", "stopped", "")),
+    ],
+)
+def test_states_are_true(
+    lock: str | None,
+    about: dict[str, object],
+    completed: bool,
+    age: float,
+    expected: tuple[str, str, str],
+    make_run: MakeRun,
+) -> None:
+    folder = make_run(steps=3, completed=completed)
+    if lock is not None:
+        (folder / ".lock").write_text(lock)
+    state = read_state(folder, about, completed=completed, now=time.time() + age)
+    assert (state.word, state.text) == expected[:2]
+    assert expected[2] in state.reason
+
+
+def test_long_steps_are_no_silence(make_run: MakeRun) -> None:
+    folder = make_run(steps=3)
+    (folder / ".lock").write_text(holder(1))
+    now = time.time() + 12 * 60
+    assert read_state(folder, {}, completed=False, now=now, step_seconds=100).word == "running"
+    (folder / "system.jsonl").write_text("{}")
+    os.utime(folder / "system.jsonl", (now, now))
+    assert read_state(folder, {}, completed=False, now=now).word == "silent", (
+        "a thread of its own is no sign of training"
+    )
+
+
+def test_damaged_files_leave_a_line(make_run: MakeRun) -> None:
+    folder = make_run(steps=3)
+    (folder / "about.json").write_text("[1, 2")
+    (folder / "metrics.jsonl").write_text("\n\nno json\n[1]\n" + text_of([{"step": 1, "loss": None}]) + '{"step": 2')
+    row = look(folder).row
+    assert (row["step"], row["last"], row["total"]) == (1, None, None)
+    (folder / "metrics.jsonl").unlink()
+    (folder / "metrics.jsonl").symlink_to("/etc/passwd")
+    assert look(folder).row["step"] is None
+
+
+def test_runs_and_searches_are_found_without_following_links(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("deep/er/a")
+    (run / "checkpoints" / "inner").mkdir(parents=True)
+    (run / "checkpoints" / "inner" / "run.yaml").write_text("{}")
+    elsewhere = tmp_path / "elsewhere" / "b"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "run.yaml").write_text("{}")
+    (tmp_path / "runs" / "link").symlink_to(elsewhere.parent)
+    search = tmp_path / "runs" / "search"
+    (search / "trial-001").mkdir(parents=True)
+    (search / "search.yaml").write_text("metric: accuracy:max")
+    (search / "trial-001" / "run.yaml").write_text("{}")
+    found = scan(roots_of([tmp_path / "runs", tmp_path / "runs", run]))
+    assert sorted(found.runs) == ["a", "runs/deep/er/a", "runs/search/trial-001"]
+    assert list(found.searches) == ["runs/search"]
+    with pytest.raises(UsageError, match=r"run\.yaml is a file; give folders"):
+        roots_of([run / "run.yaml"])
+
+
+def test_folders_of_one_name_have_names_that_differ(tmp_path: Path) -> None:
+    for name in ("x/runs", "y/runs"):
+        (tmp_path / name).mkdir(parents=True)
+    assert list(roots_of([tmp_path / "x/runs", tmp_path / "y/runs"])) == ["runs", "runs~2"]
+
+
+def test_a_search_is_a_table_with_its_best_trial(tmp_path: Path) -> None:
+    (tmp_path / "search.yaml").write_text("metric: accuracy:max")
+    (tmp_path / "trials.csv").write_text(
+        "trial,state,accuracy,optimizer.lr,steps,seconds,run,error\n"
+        "1,complete,0.5,1e-3,10,2.0,trial-001,\n2,complete,0.7,1e-4,10,2.0,trial-002,\n"
+        '3,failed,,1e-2,3,1.0,trial-003,"loss nan, and more"\n4,complete,nan,1,1,1,trial-004,\n'
+    )
+    found = read_search(tmp_path, "runs/search")
+    assert (found["metric"], found["keys"]) == ("accuracy", ["optimizer.lr"])
+    assert [trial["trial"] for trial in found["trials"] if trial.get("best")] == ["2"]
+    assert found["trials"][2]["error"] == "loss nan, and more"
+    assert found["trials"][0]["id"] == "runs/search/trial-001"
+    assert read_search(tmp_path / "nowhere", "x")["trials"] == []

@@ -1,0 +1,263 @@
+"""The pages in a browser: what a reader sees while runs go on, and what the page never does."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from chromium import Chromium
+from board_runs import Client, append, record, served
+
+from mt_core.tracking.step_lines import StepLines
+
+MakeRun = Callable[..., Path]
+CANARY = "<img src=x onerror=\"window.canary='NAME'\"><script>window.canary='NAME'</script>'\"&NAME"
+
+
+@pytest.fixture
+def open_page(chromium: Chromium) -> Iterator[Callable[..., Chromium]]:
+    """A page of a server, laid out once it is live; left again at the end, so that no stream stays open."""
+
+    def opened(client: Client, path: str, **window: Any) -> Chromium:
+        chromium.open(f"http://127.0.0.1:{client.server.port}{path}", **window)
+        await_true(chromium, "document.getElementById('live').textContent === 'live'")
+        chromium.settle()
+        return chromium
+
+    yield opened
+    chromium.open("about:blank")
+
+
+def await_true(browser: Chromium, condition: str, seconds: float = 10.0) -> float:
+    """Seconds until an expression of the page is true."""
+    began = time.monotonic()
+    while not browser.run(condition):
+        assert time.monotonic() - began < seconds, condition
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def problems(browser: Chromium) -> list[Any]:
+    """What the page has logged, thrown, or asked of anybody else."""
+    own = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+    found = [event["params"] for event in browser.events if event.get("method") in own]
+    asked = [
+        event["params"]["request"]["url"]
+        for event in browser.events
+        if event.get("method") == "Network.requestWillBeSent"
+    ]
+    return found + [url for url in asked if not url.startswith(("http://127.0.0.1:", "about:", "data:"))]
+
+
+LAST = "board.data && (board.data.runs[0]?.series.loss?.x.at(-1) ?? 0)"
+
+
+def test_a_page_follows_a_run_and_has_what_a_fresh_page_has(
+    make_run: MakeRun, open_page: Callable[..., Chromium]
+) -> None:
+    folder = make_run(steps=30)
+    with served(folder.parent) as client:
+        browser = open_page(client, "/runs?run=runs/a")
+        assert browser.run(LAST) == 30
+        append(folder / "metrics.jsonl", *map(record, range(31, 42)))
+        await_true(browser, f"{LAST} === 41")
+        text = browser.run("document.querySelector('figure[data-key=loss] svg').getAttribute('aria-label')")
+        assert "to 1.622 at step 41" in text
+        append(folder / "events.jsonl", {"time": 1.0, "step": 41, "kind": "warning", "text": "rows are few"})
+        await_true(browser, "document.getElementById('part-notices').textContent.includes('rows are few')")
+        client.server.ended.set()  # every stream ends, as where a laptop sleeps
+        await_true(browser, "document.getElementById('live').className === 'off'")
+        client.server.ended.clear()
+        append(folder / "metrics.jsonl", record(42))
+        await_true(browser, f"{LAST} === 42")
+        StepLines(folder / "metrics.jsonl").cut_back(25)
+        append(folder / "metrics.jsonl", record(26) | {"loss": 7.0})
+        await_true(browser, f"{LAST} === 26")
+        append(folder / "metrics.jsonl", record(27))
+        await_true(browser, f"{LAST} === 27")
+        live = browser.run("JSON.stringify(board.data)")
+        assert problems(browser) == [], "the connection that was cut is no error of the page"
+        browser = open_page(client, "/runs?run=runs/a")
+        assert browser.run("JSON.stringify(board.data)") == live
+        assert live.count("7,") >= 1
+        kept = folder.rename(folder.with_name("b"))
+        await_true(browser, "document.getElementById('problem').textContent.includes('not there any more')")
+        assert browser.run(LAST) == 27
+        kept.rename(folder)
+        await_true(browser, "document.getElementById('problem').hidden")
+
+
+def test_what_a_reader_chooses_is_in_the_address_and_stays_while_figures_come(
+    make_run: MakeRun, open_page: Callable[..., Chromium]
+) -> None:
+    first, second = make_run("a", steps=40), make_run("b", steps=60)
+    with served(first.parent) as client:
+        browser = open_page(client, "/runs?run=runs/a&run=runs/b")
+        browser.run("document.querySelector('#controls input[value=tokens]').click()")
+        browser.run("document.getElementById('log').click()")
+        browser.run("document.querySelectorAll('.legend button')[1].click()")
+        address = browser.run("location.search")
+        assert address == "?run=runs%2Fa&run=runs%2Fb&x=tokens&log=1&hide=runs%2Fb"
+        append(second / "metrics.jsonl", record(61))
+        await_true(browser, "board.data.runs[1].series.loss.x.at(-1) === 61")
+        shown = "JSON.stringify([board.charts.state.axis, board.charts.state.log, [...board.charts.state.hidden]])"
+        assert json.loads(browser.run(shown)) == ["tokens", True, [1]]
+        browser = open_page(client, f"/runs{address}")
+        assert json.loads(browser.run(shown)) == ["tokens", True, [1]]
+        assert browser.run("document.querySelectorAll('figure[data-key=loss] svg .curve').length") == 2
+        assert browser.run("document.querySelector('#part-tokens td').textContent") == "training loss"
+        for key, axis in (("s", "step"), ("h", "time"), ("t", "tokens")):
+            browser.press(key)
+            assert browser.run("board.charts.state.axis") == axis
+        browser.press("l")
+        assert browser.run("board.charts.state.log") is False
+        assert problems(browser) == []
+
+
+def test_the_index_is_filtered_sorted_and_compared_by_keyboard(
+    make_run: MakeRun, open_page: Callable[..., Chromium]
+) -> None:
+    for name, steps in (("alpha", 60), ("beta", 20), ("gamma", 40)):
+        folder = make_run(name, steps=steps)
+    names = "JSON.stringify([...document.querySelectorAll('tbody tr:not([hidden]) a')].map(each => each.textContent))"
+    with served(folder.parent) as client:
+        browser = open_page(client, "/?sort=-step")
+        assert json.loads(browser.run(names)) == ["alpha", "gamma", "beta"]
+        browser.press("j")
+        assert browser.run("document.activeElement.textContent") == "alpha"
+        browser.press("x")
+        browser.press("j")
+        browser.press("x")
+        assert browser.run("document.getElementById('compare').textContent") == "Compare 2 runs"
+        assert (
+            browser.run("document.getElementById('compare').getAttribute('href')")
+            == "/runs?run=runs%2Falpha&run=runs%2Fgamma"
+        )
+        browser.run("document.querySelector('th[data-key=run] button').click()")
+        browser.press("/")
+        browser.call("Input.insertText", text="ga")
+        assert json.loads(browser.run(names)) == ["gamma"]
+        assert browser.run("location.search") == "?pick=runs%2Falpha&pick=runs%2Fgamma&sort=run&filter=ga"
+        assert problems(browser) == []
+
+
+@pytest.mark.parametrize("width", [390, 1100])
+def test_no_text_of_a_run_becomes_more_than_text_and_nothing_leaves_the_page(
+    width: int, make_run: MakeRun, open_page: Callable[..., Chromium], tmp_path: Path
+) -> None:
+    def canary(name: str) -> str:
+        return CANARY.replace("NAME", name)
+
+    about = {
+        "model": canary("model"),
+        "device": canary("device"),
+        "example": canary("example"),
+        "origins": {"model.name": canary("origin")},
+    }
+    about |= {"ended": {"reason": "failed", "step": 3, "error": canary("error")}, "started": canary("started")}
+    config = {"model": {"name": canary("config")}, canary("key"): 1}
+    name = canary("folder").replace("/", "\u2215")
+    folder = make_run(name, steps=5, about=about, config=config)
+    append(folder / "metrics.jsonl", record(6) | {canary("figure"): 1.0})
+    (folder / "plugins.lock.json").write_text(json.dumps({"plugins": {canary("plugin"): canary("version")}}))
+    append(
+        folder / "samples.jsonl",
+        dict.fromkeys(("row_id", "prompt", "expected", "text"), canary("sample")) | {"step": 5},
+    )
+    append(folder / "events.jsonl", {"time": 1.0, "step": 5, "kind": canary("kind"), "text": canary("notice")})
+    append(folder / "alarms.jsonl", {"step": 5, "alarm": canary("alarm"), "text": canary("alarm text")})
+    append(
+        folder / "evaluations.jsonl",
+        {
+            "step": 5,
+            "evaluation": canary("evaluation"),
+            "figures": {canary("of"): 1.0},
+            "groups": {canary("group"): {"x": 1.0}},
+            "notes": [canary("note")],
+        },
+    )
+    append(
+        folder / "rollouts.jsonl",
+        {
+            "step": 1,
+            "iteration": 0,
+            "row_id": canary("row"),
+            "prompt_text": canary("ask"),
+            "text": canary("answer"),
+            "rewards": {canary("reward"): 1.0},
+        },
+    )
+    append(folder / "system.jsonl", {"time": 1.0, "rank": 0, "host": canary("host"), "cpu": 0.5})
+    (folder / "logs").mkdir()
+    (folder / "logs" / "rank-0.log").write_text(canary("log") + "\n")
+    search = folder.parent / "search"
+    search.mkdir()
+    (search / "search.yaml").write_text(json.dumps({"metric": canary("metric")}))
+    with (search / "trials.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([[canary(each) for each in ("t", "s", "m", "k", "n", "z", "r", "e")]] * 2)
+    with served(folder.parent) as client:
+        with client.stream("/live/index") as events:
+            identifier = next(events)[1]["rows"][0]["id"]
+        browser = open_page(client, "/", width=width)
+        for path in ("/", f"/runs?{urlencode({'run': identifier})}", f"/search?{urlencode({'search': 'runs/search'})}"):
+            browser = open_page(client, path, width=width)
+            time.sleep(0.2)
+            assert browser.run("window.canary === undefined"), path
+            assert browser.run("document.querySelectorAll('main img, main script, header img').length") == 0
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert problems(browser) == []
+        shown = open_page(client, f"/runs?{urlencode({'run': identifier})}", width=width).run(
+            "document.body.textContent"
+        )
+        for each in (
+            "model",
+            "device",
+            "error",
+            "config",
+            "plugin",
+            "sample",
+            "notice",
+            "alarm",
+            "evaluation",
+            "group",
+            "note",
+            "answer",
+            "log",
+            "host",
+            "origin",
+            "figure",
+        ):
+            assert f"&{each}" in shown, each
+
+
+def test_a_hidden_page_keeps_no_connection(make_run: MakeRun, open_page: Callable[..., Chromium]) -> None:
+    folder = make_run(steps=3)
+    with served(folder.parent) as client:
+        browser = open_page(client, "/runs?run=runs/a")
+        hide = (
+            "Object.defineProperty(document, 'hidden', {configurable: true, get: () => HIDDEN});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        browser.run(hide.replace("HIDDEN", "true"))
+        append(folder / "metrics.jsonl", record(4))
+        time.sleep(1.2)
+        assert browser.run(LAST) == 3
+        browser.run(hide.replace("HIDDEN", "false"))
+        await_true(browser, f"{LAST} === 4")
+
+
+def test_a_run_that_is_not_there_is_said(
+    make_run: MakeRun, open_page: Callable[..., Chromium], chromium: Chromium
+) -> None:
+    with served(make_run().parent) as client:
+        chromium.open(f"http://127.0.0.1:{client.server.port}/runs?run=runs/nothing")
+        await_true(
+            chromium, "document.getElementById('problem').textContent.includes(\"no run 'runs/nothing' is there\")"
+        )
+        chromium.open("about:blank")

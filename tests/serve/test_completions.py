@@ -1,0 +1,108 @@
+"""Texts after prompts: ids, several, echoed, with log-probabilities."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+import torch
+from served import Server, model_of, running, scripted, twins
+
+from mt_tools import generate
+from mt_train import LoadedModel
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+
+def test_prompts_equal_those_of_a_file_of_mt_generate(client: openai.OpenAI, loaded: LoadedModel) -> None:
+    prompts = ["The ", "x", "Grüße aus Ulm"]
+    for rules, ours in (({"temperature": 0}, {"greedy": True}), ({"top_p": 0.8}, {"top_p": 0.8})):
+        answer = client.completions.create(model="tiny", prompt=prompts, max_tokens=9, seed=4, **rules)  # type: ignore[call-overload]
+        texts = [each.text for each in generate(loaded, prompts, max_new_tokens=9, seed=4, **ours)]
+        assert [choice.text for choice in answer.choices] == texts
+        assert [choice.index for choice in answer.choices] == [0, 1, 2]
+
+
+def test_a_prompt_may_be_ids(server: Server) -> None:
+    as_text = server.complete(prompt="The ", seed=1, max_tokens=5)
+    ids = server.ask("POST", "/tokenize", {"prompt": "The "})[1]["tokens"]
+    for prompt in (ids, [ids]):
+        as_ids = server.complete(prompt=prompt, seed=1, max_tokens=5)
+        assert as_ids["choices"] == as_text["choices"]
+        assert as_ids["usage"] == as_text["usage"] == {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+    assert ids == [256, *b"The "]
+
+
+def test_scores_of_an_echoed_prompt_are_those_of_transformers(server: Server, loaded: LoadedModel) -> None:
+    theirs = twins(loaded.tokenizer.size)[1]
+    ids = [256, *b"The quick brown fox jumps"]
+    answer = server.complete(prompt=ids, echo=True, logprobs=3, max_tokens=1, temperature=0)["choices"][0]
+    scores = answer["logprobs"]
+    with torch.no_grad():
+        log = theirs(torch.tensor([ids])).logits[0].log_softmax(-1)
+    expected = [log[place, token].item() for place, token in enumerate(ids[1:])]
+    assert scores["token_logprobs"][0] is None is scores["top_logprobs"][0]
+    assert scores["token_logprobs"][1 : len(ids)] == pytest.approx(expected, abs=1e-4)
+    assert len(scores["tokens"]) == len(ids) + 1, "and the new one"
+    assert scores["token_logprobs"][-1] == pytest.approx(log[-1].max().item(), abs=1e-4)
+    assert "".join(scores["tokens"][1:]) == answer["text"]
+    for place, top in enumerate(scores["top_logprobs"][1 : len(ids)]):
+        assert max(top.values()) == pytest.approx(log[place].max().item(), abs=1e-4)
+        assert 3 <= len(top) <= 4, "the token itself is always there"
+    text, offsets = answer["text"], scores["text_offset"]
+    assert all(text[at:].startswith(each) for at, each in zip(offsets[1:], scores["tokens"][1:], strict=True))
+
+
+def test_a_prompt_is_echoed_without_new_tokens(server: Server) -> None:
+    assert server.complete(prompt="abc", echo=True, max_tokens=0)["choices"][0]["text"] == "abc"
+    scored = server.complete(prompt="abc", echo=True, max_tokens=0, logprobs=0)["choices"][0]
+    assert len(scored["logprobs"]["token_logprobs"]) == 4
+    assert server.complete(prompt="abc", echo=True, max_tokens=0, logprobs=0)["usage"]["completion_tokens"] == 0
+
+
+@pytest.mark.parametrize("most", [0, 6])
+@pytest.mark.parametrize("logprobs", [None, 2])
+def test_a_stream_adds_up_to_the_whole(client: openai.OpenAI, most: int, logprobs: int | None) -> None:
+    asked = {
+        "model": "tiny",
+        "prompt": ["abc", "xy"],
+        "echo": True,
+        "max_tokens": most,
+        "logprobs": logprobs,
+        "seed": 5,
+    }
+    whole = client.completions.create(**asked)  # type: ignore[call-overload]
+    texts, scores, ends = ["", ""], [[], []], [None, None]
+    for chunk in client.completions.create(**asked, stream=True):  # type: ignore[call-overload]
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            scores[choice.index] += choice.logprobs.token_logprobs if choice.logprobs else []
+            ends[choice.index] = choice.finish_reason or ends[choice.index]
+    assert texts == [choice.text for choice in whole.choices]
+    assert ends == [choice.finish_reason for choice in whole.choices] == ["length"] * 2
+    assert scores == [choice.logprobs.token_logprobs if choice.logprobs else [] for choice in whole.choices]
+
+
+def test_an_end_token_is_counted_and_scored_and_not_shown() -> None:
+    with running(model_of(scripted("ab", 2))) as server:  # the begin token and two letters
+        answer = server.complete(prompt="xy", temperature=0, logprobs=1)
+        choice = answer["choices"][0]
+        assert (choice["text"], choice["finish_reason"]) == ("ab", "stop")
+        assert choice["logprobs"]["tokens"] == ["a", "b", "token_id:257"]
+        assert answer["usage"]["completion_tokens"] == 3
+
+
+def test_a_spelled_begin_token_is_no_second_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """lm-eval and others send what a template wrote as a text."""
+    from mt_tools import text_ids
+
+    class Spelling:
+        bos_id, begin_ids = 1, (1,)
+
+        def encode(self, text: str) -> list[int]:
+            return [1, *text[3:].encode()] if text.startswith("<s>") else list(text.encode())
+
+    loaded = LoadedModel(None, Spelling(), 9)  # type: ignore[arg-type]
+    assert text_ids(loaded, "<s>ab") == text_ids(loaded, "ab") == [1, *b"ab"]
