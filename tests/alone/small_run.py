@@ -48,6 +48,7 @@ RUNS = {
     "adapters": [*KIT, "--adapter", "dora"],
     "alignment": [*KIT, "--dataset", "jsonl", "--dataset.path", "pairs.jsonl", "--objective", "dpo"],
     "bio": [*KIT, "--dataset", "jsonl", "--dataset.path", "sequences.jsonl", "--objective", "sft", *ENCODED],
+    "board": KIT,
     "callbacks": [*KIT, "--callbacks", "ema", "--task-print", "perplexity"],
     "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
     "evals": [*KIT, "--evaluations", "perplexity", *ASKED],
@@ -55,6 +56,7 @@ RUNS = {
     "optim": [*KIT, "--optimizer", "muon", "--schedule", "linear"],
     "quantizers": [*KIT, "--quantizer", "nf4", "--adapter", "lora"],
     "search": [*KIT, "--callbacks", "median-pruning", "--callbacks.median-pruning.history", "history.json"],
+    "serve": KIT,
     "trackers": [*KIT, "--trackers", "csv"],
     "vllm": [
         *KIT,
