@@ -56,6 +56,7 @@ RUNS = {
     "optim": [*KIT, "--optimizer", "muon", "--schedule", "linear"],
     "quantizers": [*KIT, "--quantizer", "nf4", "--adapter", "lora"],
     "search": [*KIT, "--callbacks", "median-pruning", "--callbacks.median-pruning.history", "history.json"],
+    "serve": KIT,
     "trackers": [*KIT, "--trackers", "csv"],
     "vllm": [
         *KIT,

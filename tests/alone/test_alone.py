@@ -28,6 +28,7 @@ PART = {
     "optim": ["test_plugin.py", "test_runs.py"],
     "quantizers": ["."],
     "search": ["test_plugin.py", "test_pruning.py"],
+    "serve": ["test_tool_calls.py"],
     "trackers": ["."],
     "vllm": ["test_sampler.py", "test_weights.py"],
 }

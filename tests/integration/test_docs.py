@@ -32,6 +32,7 @@ from mt_core.plugins.host import PluginHost
 from mt_plugin_board.command import main as board_main
 from mt_plugin_board.server import Server
 from mt_plugin_search.command import main as mt_search
+from mt_plugin_serve.command import main as mt_serve
 from mt_tools.cli.checkpoint import main as mt_checkpoint
 from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.data import main as mt_data
@@ -52,7 +53,7 @@ SKIPPED = {
     "sets-up": "installs packages; .ci/run and test_first_run.py follow the same lines",
     "needs-slurm": "submits a job; the script itself runs in a test below",
     "needs-a-download": "fetches weights from the Hub",
-    "needs-a-server": "asks a vLLM server on a GPU; tests/vllm_server asks one that speaks its protocol",
+    "needs-a-server": "starts or asks a server on a GPU, or with more models; tests/vllm_server and tests/serve ask some",
     "needs-the-hub": "writes to the Hub; tests/tools/convert/test_publish.py has one in memory",
     "needs-a-launcher": "starts Python anew in every process, which takes seconds",
 }
@@ -78,6 +79,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-export": mt_export,
     "mt-plugins": mt_plugins,
     "mt-search": mt_search,
+    "mt-serve": mt_serve,
 }
 HERE = {
     "pytest (?!.*-m )": "-m pytest -m 'not mt_launch' ",
@@ -142,6 +144,7 @@ class Reader:
         self._patch, self._capsys = patch, capsys
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._said = ""
+        self.began: list[subprocess.Popen[str]] = []
 
     def follow(self, block: Block) -> None:
         if block.info.startswith("skip="):
@@ -205,6 +208,8 @@ class Reader:
     def _call(self, name: str, *words: str) -> int:
         if name == "mt-search":
             return mt_search(smaller(list(words)))
+        if words[-1:] == ("&",):
+            return self._begin(name, *words[:-1])
         if name != "mt-train":
             try:
                 return COMMANDS[name](list(words))
@@ -214,6 +219,22 @@ class Reader:
         if not shown and "--train.seeds" not in words and (code := mt_train([*words, "--print-config"])):
             return code
         return mt_train(list(words) if shown else smaller(list(words)))
+
+
+    def _begin(self, name: str, *words: str) -> int:
+        """A command that goes on beside those that follow it, from its first line on."""
+        module = COMMANDS[name].__module__
+        started = subprocess.Popen([sys.executable, "-m", module, *words], stderr=subprocess.PIPE, text=True)
+        self.began.append(started)
+        assert started.stderr is not None
+        print(started.stderr.readline())
+        return 0
+
+    def end(self) -> None:
+        """End what still runs."""
+        for started in self.began:
+            started.terminate()
+            assert started.wait(60) == 0
 
 
 def apply(diff: str) -> None:
@@ -298,8 +319,11 @@ def test_a_page_can_be_followed(
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader = Reader(monkeypatch, capsys)
-    for block in blocks(page):
-        reader.follow(block)
+    try:
+        for block in blocks(page):
+            reader.follow(block)
+    finally:
+        reader.end()
 
 
 def test_the_example_of_fine_tuning_learns(

@@ -14,6 +14,7 @@ from mt_core.cli import plugins
 from mt_plugin_alignment import score_command as score
 from mt_plugin_board import command as board
 from mt_plugin_search import command as search
+from mt_plugin_serve import command as serve
 from mt_tools.cli import checkpoint, convert, data, eval, export, generate, report
 from mt_train.cli import train_help
 
@@ -41,6 +42,7 @@ ASKED: Mapping[str, Main] = {
     "mt-board": board.main,
     "mt-score": score.main,
     "mt-search": search.main,
+    "mt-serve": serve.main,
     "mt-plugins": plugins.main,
 }
 

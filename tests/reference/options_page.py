@@ -55,7 +55,7 @@ def first_party() -> PluginHost:
     """The built-ins and the plugins of this repository, whatever else is installed."""
     modules = []
     for file in sorted(ROOT.glob("plugins/*/pyproject.toml")):
-        modules += tomllib.loads(file.read_text())["project"]["entry-points"][GROUP].values()
+        modules += tomllib.loads(file.read_text())["project"].get("entry-points", {}).get(GROUP, {}).values()
     host = named_host(*modules)
     assert not [plugin.error for plugin in host.plugins if plugin.error], "every plugin of the repository loads"
     return host
