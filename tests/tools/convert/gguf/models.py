@@ -52,6 +52,8 @@ def make(name: str, base: Path, folder: Path, **more: Any) -> Any:
     for key, value in model.named_parameters():
         if "norm" in key or "bias" in key:
             value.data.normal_(std=0.3)
+        elif "q_proj" in key or "k_proj" in key:
+            value.data *= 8  # so that it matters which token is looked at
     model.save_pretrained(folder)
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         if (base / file).exists():

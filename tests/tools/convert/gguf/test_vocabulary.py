@@ -95,7 +95,7 @@ def test_tokens_have_their_types_and_what_is_missing_is_unused(content: dict[str
 def test_what_is_no_bpe_lacks_its_file_or_has_more_ids_than_the_model_is_refused(
     content: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="no tokenizer.json"):
+    with pytest.raises(UsageError, match=r"no tokenizer\.json"):
         read_vocabulary(tmp_path, 300)
     with pytest.raises(UsageError, match="the model 5 tokens"):
         read_vocabulary(written(content, tmp_path), 5)

@@ -68,7 +68,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="X",
         help="with --merge and --as-lora: largest mean difference of logits (default: 0.1; merged over a quantized base 0.5)",
     )
-    after = parser.add_argument_group("what is done with the folder")
+    _after_options(parser.add_argument_group("what is done with the folder"))
+    writing_options(parser)
+    return parser
+
+
+def _after_options(after: argparse._ArgumentGroup) -> None:
     after.add_argument(
         "--gguf",
         metavar="FILE",
@@ -98,8 +103,6 @@ def _parser() -> argparse.ArgumentParser:
         help="then push it to the Hub in one commit, with the token in HF_TOKEN; without --run, a folder that is there",
     )
     after.add_argument("--private", action="store_true", help="with --push: a repository that others do not see")
-    writing_options(parser)
-    return parser
 
 
 def _export(arguments: argparse.Namespace) -> int:
