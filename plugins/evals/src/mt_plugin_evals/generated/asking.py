@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
-from mt_core import DataError, Dataset, Message, Row, Stream, UsageError, begin_ids, text_encoder
+from mt_core import DataError, Dataset, Encoded, Message, Row, Stream, UsageError, begin_ids, text_encoder
 from mt_core.evaluation import Subject
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_core.media import EncodesMedia
-from mt_core.rows import Encoded
 
 Prompt = Sequence[int] | Encoded
 """Ids, with media where it has any."""
