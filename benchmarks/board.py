@@ -17,7 +17,6 @@ import random
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,7 +41,7 @@ def record(step: int, draw: random.Random, rate: float) -> dict[str, Any]:
 
 
 def write_runs(folder: Path, runs: int, steps: int) -> None:
-    """Folders as mt-train leaves them; figures of the first one hundred runs are those of the others too."""
+    """Folders as mt-train leaves them; eight of them have figures of their own, the others copies."""
     texts = []
     for seed in range(min(runs, 8)):
         draw = random.Random(seed)
@@ -61,11 +60,10 @@ def write_events(folder: Path, runs: int, steps: int) -> None:
     from mt_core.protocols import StepRecord
     from mt_train.tracking.tensorboard import TensorBoardWriter
 
-    first = folder / "events-0"
     for number in range(runs):
         place = folder / f"run-{number:03d}"
+        place.mkdir(parents=True)
         if number:
-            place.mkdir(parents=True)
             for file in (folder / "run-000").iterdir():
                 os.link(file, place / file.name)
             continue
@@ -75,7 +73,6 @@ def write_events(folder: Path, runs: int, steps: int) -> None:
             evaluation = {"eval_loss": known.pop("eval_loss")} if "eval_loss" in known else {}
             writer.append(StepRecord(**known, metrics={}, evaluation=evaluation, counts_tokens=True))
         writer.close()
-    first.touch()
 
 
 @contextmanager

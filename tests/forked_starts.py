@@ -73,7 +73,15 @@ PRELOADED = (
 )
 """What commands import, beside plugins; one that is not installed is left out."""
 
-FORKED = ("mt_core.cli.", "mt_train.", "mt_tools.", "mt_plugin_search.", "mt_plugin_serve.", "mt_conformance.worker", "pytest")
+FORKED = (
+    "mt_core.cli.",
+    "mt_train.",
+    "mt_tools.",
+    "mt_plugin_search.",
+    "mt_plugin_serve.",
+    "mt_conformance.worker",
+    "pytest",
+)
 """Where the names of modules begin that ``python -m`` is forked with."""
 
 READ_AT_IMPORT = (

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from chromium import Chromium
 from board_runs import Client, append, record, served
+from chromium import Chromium
 
 from mt_core.tracking.step_lines import StepLines
 

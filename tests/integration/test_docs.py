@@ -220,7 +220,6 @@ class Reader:
             return code
         return mt_train(list(words) if shown else smaller(list(words)))
 
-
     def _begin(self, name: str, *words: str) -> int:
         """A command that goes on beside those that follow it, from its first line on."""
         module = COMMANDS[name].__module__

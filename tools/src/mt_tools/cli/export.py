@@ -16,6 +16,7 @@ from mt_tools.cli.after_export import AfterExport
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
 from mt_tools.convert.adapter_readers import check_base_name
 from mt_tools.convert.check import READERS
+from mt_tools.convert.gguf.writer import TYPES
 from mt_tools.convert.publish import Repository, push
 from mt_tools.convert.source import Source, open_source, refuse_encoders
 from mt_train.assemble.choice import chosen_checkpoints
@@ -68,6 +69,19 @@ def _parser() -> argparse.ArgumentParser:
         help="with --merge and --as-lora: largest mean difference of logits (default: 0.1; merged over a quantized base 0.5)",
     )
     after = parser.add_argument_group("what is done with the folder")
+    after.add_argument(
+        "--gguf",
+        metavar="FILE",
+        help="with --merge: the model as one file besides, for llama.cpp and what is built on it",
+    )
+    after.add_argument(
+        "--gguf-type", choices=TYPES, help="weights of that file (default: bf16); q8_0 has 8 bits for a number"
+    )
+    after.add_argument(
+        "--ollama",
+        action="store_true",
+        help="with --merge: a Modelfile in the folder, over it or over the file of --gguf",
+    )
     after.add_argument(
         "--check",
         choices=READERS,
