@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from mt_conformance.host import named_host
 from mt_core.errors import ConfigError, DataError, UsageError
-from mt_train.assemble.data import build_data, build_tokenizer
+from mt_core.plugins.host import PluginHost
+from mt_train.assemble.data import build_data, build_tokenizer, encoding_of
 from mt_train.assemble.discovery import discover_plugins
+from mt_train.assemble.identity import identity, source_files
 from mt_train.assemble.media import media_rules, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.data.media.rules import MOST_BYTES
@@ -33,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def parts_of(folder: Path, clip: dict[str, Any] | None = None, **more: Any) -> Parts:
+def parts_of(folder: Path, clip: dict[str, Any] | None = None, *, host: PluginHost | None = None, **more: Any) -> Parts:
     raw = {
         "model": {"name": "llama", **SHAPE},
         "objective": "sft",
@@ -43,7 +46,7 @@ def parts_of(folder: Path, clip: dict[str, Any] | None = None, **more: Any) -> P
         "train": {"sequence_len": 64, "steps": 1},
         **more,
     }
-    return Parts.of(resolve(raw, discover_plugins()))
+    return Parts.of(resolve(raw, host or discover_plugins()))
 
 
 def test_files_lie_in_the_folder_of_the_rows_or_in_the_one_that_is_named(folder: Path) -> None:
@@ -79,6 +82,20 @@ def test_a_token_for_places_that_is_two_is_refused(folder: Path) -> None:
     parts = parts_of(folder, {"token": "##"})
     with pytest.raises(UsageError, match=re.escape("encoders.clip.token='##' is 2 tokens of this tokenizer")):
         run_template(parts, build_tokenizer(parts))
+
+
+def test_a_run_of_text_alone_has_the_key_that_it_has_where_no_encoder_is_installed(folder: Path) -> None:
+    """And no column for media. That rows have the fingerprint from before there were media is shown by the golden run, which is resumed."""
+    texts = folder / "rows" / "texts.jsonl"
+    texts.write_text("\n".join(json.dumps({"prompt": f"<image> {number}", "response": "c"}) for number in range(4)))
+    keys = []
+    for host in (discover_plugins(), named_host("mt_plugin_llama.plugin")):
+        parts = parts_of(folder, host=host, encoders=None, dataset={"name": "jsonl", "path": str(texts)})
+        tokenizer, files = build_tokenizer(parts), source_files(parts)
+        assert files is not None
+        keys.append(identity(parts, tokenizer, encoding_of(parts, tokenizer)[1], files, folder / "hashes").key("train"))
+        assert not any("media" in name for name in build_data(parts).train.names)
+    assert keys[0] == keys[1]
 
 
 def test_two_encoders_of_one_kind_are_refused(folder: Path) -> None:
