@@ -48,6 +48,7 @@ RUNS = {
     "adapters": [*KIT, "--adapter", "dora"],
     "alignment": [*KIT, "--dataset", "jsonl", "--dataset.path", "pairs.jsonl", "--objective", "dpo"],
     "bio": [*KIT, "--dataset", "jsonl", "--dataset.path", "sequences.jsonl", "--objective", "sft", *ENCODED],
+    "board": KIT,
     "callbacks": [*KIT, "--callbacks", "ema", "--task-print", "perplexity"],
     "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
     "evals": [*KIT, "--evaluations", "perplexity", *ASKED],

@@ -18,6 +18,7 @@ PART = {
     "adapters": ["test_added.py", "test_dora.py", "test_lora.py", "test_pissa.py"],
     "alignment": ["test_conformance.py", "test_losses.py", "test_modifications.py"],
     "bio": ["test_hyenadna.py", "test_plugin.py", "test_sequences.py"],
+    "board": ["test_tail.py", "test_glance.py"],
     "callbacks": ["."],
     "datasets": ["test_hub.py", "test_plugin.py"],
     "evals": ["choices", "test_held_out.py", "test_perplexity.py", "test_plugin.py"],

@@ -27,6 +27,7 @@ FROM = {
     "jieba": "jieba",
     "mlflow": "mlflow-skinny",
     "pydantic_core": "pydantic",
+    "pynvml": "nvidia-ml-py",
     "rouge_chinese": "rouge-chinese",
     "torchao": "torchao",
     "wandb": "wandb",

@@ -12,8 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from chromium import Chromium, started_chromium
 from board_runs import ABOUT, CONFIG, record, text_of
+from chromium import Chromium, started_chromium
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from chromium import Chromium
 from board_runs import Client, append, record, served
+from chromium import Chromium
 
 from mt_core.tracking.step_lines import StepLines
+from mt_plugin_board.reader import RunReader
 
 MakeRun = Callable[..., Path]
 CANARY = "<img src=x onerror=\"window.canary='NAME'\"><script>window.canary='NAME'</script>'\"&NAME"
@@ -250,6 +251,32 @@ def test_a_hidden_page_keeps_no_connection(make_run: MakeRun, open_page: Callabl
         assert browser.run(LAST) == 3
         browser.run(hide.replace("HIDDEN", "false"))
         await_true(browser, f"{LAST} === 4")
+
+
+@pytest.mark.soak
+def test_a_page_takes_no_more_memory_after_a_thousand_ticks(
+    make_run: MakeRun, open_page: Callable[..., Chromium], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From groups of four steps to as many groups of eight, so that the page has as many figures at the end; the first
+    hundred ticks are its warm-up."""
+    monkeypatch.setattr("mt_plugin_board.server.TICK_SECONDS", 0.01)
+    refresh = RunReader.refresh
+    monkeypatch.setattr(RunReader, "refresh", lambda reader, now: refresh(reader, now, every=0.0))
+    folder, step = make_run(steps=2008), 2008
+    with served(folder.parent) as client:
+        browser = open_page(client, "/runs?run=runs/a")
+        sizes = []
+        for _ in range(1210):
+            append(folder / "metrics.jsonl", record(step + 1), record(step + 2))
+            step += 2
+            time.sleep(0.04)  # asking the page each time takes memory of its own
+            if step in (2210, 4418):
+                await_true(browser, f"board.data.runs[0].axes.tokens.x.at(-1) === {step}")
+                assert browser.run("board.data.runs[0].series.loss.x.length") in (552, 553)
+                browser.call("HeapProfiler.collectGarbage")
+                sizes.append(browser.call("Runtime.getHeapUsage")["usedSize"])
+        print([f"{size / 1e6:.2f} MB" for size in sizes])
+        assert sizes[1] <= 1.1 * sizes[0]
 
 
 def test_a_run_that_is_not_there_is_said(

@@ -86,6 +86,21 @@ def test_fifty_pages_at_once_all_get_what_is_new(make_run: MakeRun) -> None:
     assert found == [[6]] * 50
 
 
+def test_nothing_is_written_where_runs_are(make_run: MakeRun) -> None:
+    folder = make_run(steps=30)
+
+    def tree() -> list[tuple[str, int, int]]:
+        paths = [folder.parent, *folder.parent.rglob("*")]
+        return sorted((str(path), path.lstat().st_mtime_ns, path.lstat().st_size) for path in paths)
+
+    before = tree()
+    with served(folder.parent) as client:
+        for path in ("/live/index", "/live/runs?run=runs/a"):
+            with client.stream(path) as events:
+                next(events)
+    assert tree() == before
+
+
 def test_more_pages_than_there_is_room_for_are_told_so(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "MOST_STREAMS", 1)
     with served(make_run().parent) as client, client.stream("/live/index") as events:

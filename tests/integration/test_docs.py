@@ -22,12 +22,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
 
 from mt_core.cli.plugins import main as mt_plugins
 from mt_core.plugins.host import PluginHost
+from mt_plugin_board.command import main as board_main
+from mt_plugin_board.server import Server
 from mt_plugin_search.command import main as mt_search
 from mt_plugin_serve.command import main as mt_serve
 from mt_tools.cli.checkpoint import main as mt_checkpoint
@@ -57,12 +60,20 @@ SKIPPED = {
 SITE = "site-packages"
 """Folder, in that of a page, which ``pip install`` of the page writes into."""
 
+
+def mt_board(words: list[str]) -> int:
+    """The board without its loop, which ends with a signal only; on a free port."""
+    with mock.patch.object(Server, "serve_forever"):
+        return board_main([*words, "--port", "0"])
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-train": mt_train,
     "mt-generate": mt_generate,
     "mt-eval": mt_eval,
     "mt-data": mt_data,
     "mt-checkpoint": mt_checkpoint,
+    "mt-board": mt_board,
     "mt-report": mt_report,
     "mt-convert": mt_convert,
     "mt-export": mt_export,

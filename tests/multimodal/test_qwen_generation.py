@@ -16,8 +16,9 @@ from mt_train.data.media.writer import MediaTemplate
 from mt_train.generation.continuation import continue_prompts
 from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import make_batch, media_batch
+from mt_train.generation.intake import count_shared
 from mt_train.generation.loaded_model import LoadedModel
-from mt_train.generation.request import Request
+from mt_train.generation.request import Request, prompt_key
 
 from .llava import GREEDY, open_llava
 from .qwen_vl import KINDS, SMALL, theirs_of, write_images, write_qwen
@@ -58,6 +59,28 @@ def test_greedy_tokens_are_those_of_transformers_alone_together_and_in_pieces(ki
     beams = GenerationConfig(rules=SamplingRules(greedy=True, num_beams=3), max_new_tokens=6)
     found = continue_prompts(loaded, prompts[2:3], beams, batch_size=1)
     assert found[0].ids == written_by(theirs, loaded, prompts[2], kind, num_beams=3, max_new_tokens=6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_that_begin_with_the_same_picture_share_its_places(kind: str, tmp_path: Path) -> None:
+    """What all begin with is taken in once; behind it they have pictures of other shapes."""
+    theirs = write_qwen(tmp_path / "model", kind)
+    loaded = replace(open_llava(tmp_path / "model", kind, encoders={kind: SMALL})[1], eos_ids=())
+    first, wide, high, _ = write_images(tmp_path)
+    template = loaded.template
+    assert isinstance(template, MediaTemplate)
+    prompts = [
+        template.encode_text(
+            f"look at this picture: {MARK} beside {MARK}{end}",
+            [MediaPart("image", str(each)) for each in (first, other)],
+            begin=(1,),
+            end=(),
+        )
+        for other, end in ((wide, "."), (high, " ?"), (wide, " and so on"))
+    ]
+    assert count_shared([prompt_key(each.ids, each.media) for each in prompts]) > prompts[0].media[0].start
+    found = continue_prompts(loaded, prompts, GREEDY, batch_size=3)
+    assert [each.ids for each in found] == [written_by(theirs, loaded, each, kind) for each in prompts]
 
 
 def written_by(theirs, loaded: LoadedModel, prompt: Encoded, kind: str, **options: int) -> tuple[int, ...]:  # type: ignore[no-untyped-def]

@@ -293,7 +293,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "dropout": ("2.5, tied", {"attention_dropout": 0.1}, "attention_dropout=0.1"),
     "quantised": ("3, tied", {"quantization_config": {"bits": 4}}, "quantization_config="),
     "dynamic scaling": ("3, tied", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'; this family"),
-    "sections of positions": ("2.5, tied", {"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}, "'mrope'"),
     "an unknown key": (
         "3, tied",
         {"rope_scaling": {**YARN, "short_factor": [1.0]}},
@@ -311,6 +310,21 @@ def test_a_mixture_that_leaves_out_the_width_of_a_head_has_what_transformers_com
     Qwen3MoeConfig(hidden_size=96, num_attention_heads=8).save_pretrained(tmp_path)
     assert "head_dim" not in json.loads((tmp_path / CONFIG).read_text())
     assert read_config(tmp_path / CONFIG, ARCHITECTURES)["head_dim"] == 12
+
+
+def test_positions_of_images_are_read_and_written_with_the_text_model(pair: Callable[..., Any], tmp_path: Path) -> None:
+    """As files of release 4 call them, and in both arrangements."""
+    for name, more in (("2.5, tied", {}), ("3, tied", {"mrope_interleaved": True})):
+        config = pair(name)[0].config
+        half = config.head_dim // 2
+        said = {"type": "mrope", "mrope_section": [half - 2 * (half // 4), half // 4, half // 4], **more}
+        written = {**HUGGINGFACE.exported(config), "rope_scaling": said}
+        (tmp_path / CONFIG).write_text(json.dumps(written))
+        found = type(config)(**read_config(tmp_path / CONFIG, ARCHITECTURES))
+        assert found.rope_scaling.sections == tuple(said["mrope_section"])
+        assert found.rope_scaling.sections_interleaved == bool(more)
+        again = HUGGINGFACE.exported(found)["rope_scaling"]
+        assert again == {"rope_type": "default", "mrope_section": said["mrope_section"], **more}
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -12,6 +12,7 @@ from unittest import mock
 
 from mt_core.cli import plugins
 from mt_plugin_alignment import score_command as score
+from mt_plugin_board import command as board
 from mt_plugin_search import command as search
 from mt_plugin_serve import command as serve
 from mt_tools.cli import checkpoint, convert, data, eval, export, generate, report
@@ -38,6 +39,7 @@ ASKED: Mapping[str, Main] = {
     "mt-convert": convert.main,
     "mt-export": export.main,
     "mt-report": report.main,
+    "mt-board": board.main,
     "mt-score": score.main,
     "mt-search": search.main,
     "mt-serve": serve.main,

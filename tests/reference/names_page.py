@@ -32,6 +32,7 @@ MODULES = {
     "mt_train.command": "For commands of plugins. Imports no torch.",
     "mt_train.generation": "For commands of plugins that decode step by step. Taking a name from here imports torch.",
     "mt_tools": "What the commands around training do, from Python. Imports no torch.",
+    "mt_tools.report": "What pages of runs are made of. Imports no torch.",
     "mt_conformance": "The [conformance kit](../testing_a_plugin.md).",
 }
 

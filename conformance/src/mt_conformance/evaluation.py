@@ -21,7 +21,7 @@ from mt_core.errors import MtError
 from mt_core.evaluation import Continuation, Evaluation, EvaluationComponent, Findings, Score, TokenValues
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.plugins.host import PluginHost
-from mt_core.rows import Row, Sample
+from mt_core.rows import Encoded, Row, Sample
 
 WITHOUT_TEXTS = frozenset({"zero3", "pipeline", "sequence"})
 """Layouts on which no process can write a text by itself."""
@@ -230,7 +230,7 @@ class RecordingSubject:
         self.asked |= {"scores"} if len(samples) else set()
         return self._subject.token_values(samples, top=top)
 
-    def generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Generation]:
+    def generate(self, prompts: Sequence[Sequence[int] | Encoded], config: GenerationConfig) -> list[Generation]:
         """See ``Subject``."""
         self.asked |= {"texts"} if len(prompts) else set()
         return self._subject.generate(prompts, config)
@@ -238,6 +238,10 @@ class RecordingSubject:
     def encode(self, rows: Iterable[Row]) -> list[Sample]:
         """See ``Subject``."""
         return self._subject.encode(rows)
+
+    def prepare(self, row: Row) -> Row:
+        """See ``Subject``."""
+        return self._subject.prepare(row)
 
 
 def content_of(found: Findings) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from mt_core.config.base import ANY, Layout, MtConfig
 from mt_core.errors import ComponentError
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.protocols import Template, Tokenizer
-from mt_core.rows import Row, Sample
+from mt_core.rows import Encoded, Row, Sample
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,8 +88,12 @@ class Subject(Protocol):
         """Give the values of each sample's trained tokens; its first token has none, since nothing comes before it."""
         ...
 
-    def generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Generation]:
-        """Continue each prompt (ids). Prompt i draws from a generator that (``config.seed``, i) decides."""
+    def generate(self, prompts: Sequence[Sequence[int] | Encoded], config: GenerationConfig) -> list[Generation]:
+        """Continue each prompt: ids, or with media. Prompt i draws from a generator that (``config.seed``, i) decides."""
+        ...
+
+    def prepare(self, row: Row) -> Row:
+        """Return a row as the run's objective gets it: its columns renamed, its media marked. Raises ``DataError``."""
         ...
 
     def encode(self, rows: Iterable[Row]) -> list[Sample]:

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from mt_core.components import Component, PartChoice, WeightsFormat
 from mt_core.config.base import ANY, Layout, MtConfig
 from mt_core.errors import ComponentError
-from mt_core.rows import MEDIA_MARK, Encoded, Grid, MediaItem, MediaPart, MediaSpan, join_media
+from mt_core.rows import MEDIA_MARK, Encoded, Grid, MediaItem, MediaPart, MediaSpan, Message, join_media
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +81,14 @@ class DescribesItems(Protocol):
 
 @runtime_checkable
 class EncodesMedia(Protocol):
-    """The template of a run with encoders: a text that is no conversation may have media, too."""
+    """The template of a run with encoders: a text that is no conversation may have media, too.
+
+    What ``prompt`` of such a template refuses, conversations with media, ``encode_prompt`` takes.
+    """
+
+    def encode_prompt(self, messages: Sequence[Message]) -> Encoded:
+        """Return the ids up to where the assistant begins to speak, and the media among them; nothing is trained on."""
+        ...
 
     def encode_text(
         self, text: str, parts: Sequence[MediaPart], *, begin: Sequence[int], end: Sequence[int]

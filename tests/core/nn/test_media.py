@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector
 from mt_core.nn.collation import collate, flatten
+from mt_core.nn.media import add_levels
 from mt_core.rows import MediaItem, MediaSpan, Sample
 
 
@@ -125,3 +126,39 @@ def test_parameters_are_drawn_by_the_encoder_and_the_projector_themselves(media:
     names = dict(media.named_parameters())
     media.init_tensor("dna.projector.linear.bias", names["dna.projector.linear.bias"].data, torch.Generator())
     assert not names["dna.projector.linear.bias"].any()
+
+
+class Levelled(Wider):
+    """Three vectors of each token: one for its place, two for behind the first two blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.levels = nn.Linear(3, 12), 2
+
+
+def test_levels_are_added_behind_their_blocks_in_the_places_of_the_items_and_nowhere_else() -> None:
+    torch.manual_seed(0)
+    media = MediaInputs({"dna": ProjectedEncoder(Letters(), Levelled())})
+    batch = collate(flatten(ROWS), length=8, pad_id=0)
+    given, hidden_BTD = read(batch, [0, 1, 2, 3, 4, 0]), torch.randn(3, 8, 4)
+    out_BTD, levels = media(hidden_BTD, given)
+    assert media.levels == 2
+    projected = media["dna"](given["dna"])
+    places = batch.media["dna"].places_M
+    assert torch.equal(out_BTD.flatten(0, 1)[places], projected[:, :4])
+    for index in range(3):
+        added = (add_levels(hidden_BTD, index, levels) - hidden_BTD).flatten(0, 1)
+        expected = torch.zeros(24, 4)
+        if index < 2:
+            expected[places] = projected[:, 4 * (index + 1) : 4 * (index + 2)]
+        torch.testing.assert_close(added, expected)
+
+
+def test_levels_of_a_dummy_reach_every_parameter_with_a_gradient_of_zero() -> None:
+    media = MediaInputs({"dna": ProjectedEncoder(Letters(), Levelled())})
+    batch = collate(flatten([[sample(5, (1, 2))]]), length=8, pad_id=0)
+    out_BTD, levels = media(torch.randn(1, 4, 4), read(batch.cut(1, 2), [0, 1]))
+    for index in range(2):
+        out_BTD = add_levels(out_BTD, index, levels)
+    out_BTD.sum().backward()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in media.parameters())

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 TESTS = Path(__file__).parents[2]
-sys.path[:0] = [str(TESTS / "adapters"), str(TESTS / "train/adapters")]
+sys.path.insert(0, str(TESTS / "adapters"))
+sys.path.insert(0, str(TESTS / "train/adapters"))
 
 from catalogue import TINY, components, small_options  # noqa: E402
 from lora_readers import refuse_distance  # noqa: E402

@@ -24,18 +24,26 @@ def run(train: Callable[..., Path]) -> Path:
     return train("--adapter", "lora", *words, lr="1e-1")
 
 
+@pytest.mark.soak  # the page of exports runs the same
 def test_transformers_continues_an_adapter_through_peft_as_we_do(run: Path, export: Export, tmp_path: Path) -> None:
     said = export("--run", run, "--output", tmp_path / "lora", "--check", "transformers")
     assert "with peft" in said
     assert "continues 8 of 8 texts alike (512 tokens); its ids of the texts are ours" in said
 
 
-def test_vllms_rule_agrees_with_the_portable_form_and_finds_the_other_one(
+def test_vllm_continues_the_portable_form_as_we_do(
     run: Path, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(STAND_INS))
     said = export("--run", run, "--output", tmp_path / "portable", "--check", "vllm")
     assert "vLLM 0.32.0 (stand-in) continues 8 of 8 texts alike (512 tokens)" in said
+
+
+@pytest.mark.soak
+def test_another_factor_of_vllm_is_found(
+    run: Path, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(STAND_INS))
     words = ("--run", run, "--output", tmp_path / "peft", "--form", "peft", "--check", "vllm")
     assert "is written, and vllm continues otherwise" in export(*words, fails=True)
     assert (tmp_path / "peft/adapter_config.json").exists(), "it stays, for whoever wants to look"

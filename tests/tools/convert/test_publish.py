@@ -99,6 +99,24 @@ def test_whichever_request_fails_all_is_there_or_nothing_and_a_second_call_finis
         assert len(hub.commits) == 1, f"request {number} of {whole}"
 
 
+def test_a_run_is_written_and_pushed_with_its_card_and_no_path(
+    hub: Hub, train: Callable[..., Path], export: Callable[..., str], tmp_path: Path, pretrained_folder: Path
+) -> None:
+    run, out = train("--adapter", "lora"), tmp_path / "sums"
+    said = export("--run", run, "--output", out, "--base", "acme/my-llama@v1", "--push", NAME, "--private")
+    assert "README.md has no license yet" in said
+    assert f"{hub.url}/{NAME}/commit/" in said
+    assert there(hub) == contents(out)
+    assert b"base_model: acme/my-llama\n" in there(hub)["README.md"]
+    everything = b"".join(there(hub).values())
+    for path in (run, pretrained_folder, tmp_path):
+        assert str(path).encode() not in everything
+    hub.files.clear()
+    words = ("--run", run, "--merge", "--output", tmp_path / "merged", "--push", NAME)
+    assert "/commit/" in export(*words)
+    assert there(hub).keys() >= {"model.safetensors", "config.json", "tokenizer.json", "README.md"}
+
+
 def test_the_token_goes_to_the_hub_alone(
     hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -185,6 +203,7 @@ def test_a_link_and_an_empty_folder_are_refused(folder: Path, tmp_path: Path) ->
         (("--push", "/tmp/sums"), "write ORG/NAME"),
         (("--push", "a/b", "--merge"), "and nothing else"),
         ((), "--run says what is exported"),
+        (("--push", "a/b", "--ollama"), "and nothing else"),
         (("--push", "a/b", "--output", "nowhere"), "is no folder"),
     ],
 )

@@ -1,8 +1,2 @@
 """A local page of all runs, live: the command ``mt-board``. Read ``scan`` and ``index`` (which runs there are), ``tail``, ``reader`` and
 ``view`` (one of them as it grows), ``access`` and ``server`` (who may ask, and what is answered), ``command``."""
-
-from __future__ import annotations
-
-from .tail import Change, Tail
-
-__all__ = ["Change", "Tail"]

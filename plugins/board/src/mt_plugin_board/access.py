@@ -74,10 +74,10 @@ def host_of(header: str) -> str:
     """Return the name in a ``Host`` header, without its port; nothing where it is no such header."""
     text = header.strip().lower()
     if text.startswith("["):
-        name, bracket, port = text[1:].partition("]")
+        name, _, port = text[1:].partition("]")
         port = port.removeprefix(":") if port.startswith(":") else port and "no port"
     else:
-        name, bracket, port = text.partition(":")
+        name, _bracket, port = text.partition(":")
     return name if port.isdigit() or not port else ""
 
 

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -205,7 +206,7 @@ def _rate(records: list[dict[str, Any]]) -> float | None:
 def _step_seconds(records: list[dict[str, Any]]) -> float | None:
     """Return the mean time of the last steps: their tokens by their rates."""
     seconds = []
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in pairwise(records):
         tokens = (_number(after.get("tokens")) or 0) - (_number(before.get("tokens")) or 0)
         rate, steps = _number(after.get("tokens_per_second")), after["step"] - before["step"]
         if rate and rate > 0 and tokens > 0 and steps > 0:

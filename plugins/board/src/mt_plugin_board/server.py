@@ -138,7 +138,7 @@ class Handler(BaseHTTPRequestHandler):
     # ------------------------------------------------------------------------------------------------------ streams
 
     def _stream(self, open_news: Callable[[Query], Messages], query: Query) -> None:
-        """Send events until the client leaves or the server ends. The first one is everything, so a client that comes again lacks nothing."""
+        """Send events until the client leaves or the server ends; the first one is everything."""
         try:
             news = open_news(query)
             first = next(news)
@@ -181,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _index_news(self, query: Query) -> Messages:
         version, content = self.server.index.rows_since(-1)
-        yield "snapshot", content | {"title": self.server.index.title}
+        yield "snapshot", dict(content) | {"title": self.server.index.title}
         while True:
             version, content = self.server.index.rows_since(version)
             yield ("delta", content) if content else None

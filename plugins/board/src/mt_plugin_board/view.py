@@ -146,7 +146,7 @@ class RunsView:
 
     def _changed_parts(self, runs: Sequence[Run], sent: Sent) -> dict[str, str]:
         """Return the parts whose text is another one; what is made of files that have not changed is not made again."""
-        changed = {}
+        changed: dict[str, str] = {}
         for name in NAMES:
             key = self._key(name)
             if key is not None and sent.keys.get(name, self) == key:

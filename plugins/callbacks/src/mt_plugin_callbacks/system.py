@@ -34,8 +34,8 @@ class System:
 
     A line has ``time`` (seconds since 1970), ``rank``, ``host`` and ``step`` (the last one finished); ``cpu`` (share of the machine's
     processors that work) and ``process_cpu`` (processors that this process keeps busy); ``memory_gib`` (of this process),
-    ``memory_free_gib`` and ``disk_free_gib`` (of the run's folder); on an NVIDIA GPU with pynvml ``gpu_use`` (share of the time),
-    ``gpu_memory_gib``, ``gpu_watts`` and ``gpu_celsius``. What the system does not say is left out.
+    ``memory_free_gib`` and ``disk_free_gib`` (of the run's folder); on an NVIDIA GPU with pynvml (mt-plugin-callbacks[gpu]) ``gpu_use``
+    (share of the time), ``gpu_memory_gib``, ``gpu_watts`` and ``gpu_celsius``. What the system does not say is left out.
     """
 
     def __init__(self, config: SystemConfig) -> None:

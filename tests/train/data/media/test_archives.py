@@ -128,6 +128,19 @@ def test_an_archive_that_changed_is_read_anew(tmp_path: Path, suffix: str) -> No
     assert build_part("image", f"{path.name}::cat.png", rules, PLACE).content == b"another"
 
 
+def test_an_archive_that_is_cut_off_while_it_is_read_is_no_content(tmp_path: Path) -> None:
+    """Its list of members was read before, and its stamp is what it was."""
+    rules, path = MediaRules(kinds=frozenset({"image"}), roots=(tmp_path,), max_bytes=MOST), tmp_path / "a.tar"
+    write_tar(path)
+    was = os.stat(path)
+    assert build_part("image", "a.tar::cat.png", rules, PLACE).content == CAT
+    os.truncate(path, 3000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "stat", lambda *given, **named: was)
+        with pytest.raises(MediaError, match="the archive ends within it"):
+            build_part("image", "a.tar::cat.png", rules, PLACE)
+
+
 def test_an_archive_is_opened_once_in_each_process(rules: MediaRules, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forked processes that went on with one open file would move each other's place in it."""
     opened: list[int] = []

@@ -87,6 +87,15 @@ def test_what_was_begun_is_read_once_and_is_bounded(processor: Bytes) -> None:
     assert len(processor.seen) == MOST_AHEAD
 
 
+def test_what_was_begun_for_another_step_is_forgotten_and_read_again_where_it_is_wanted(processor: Bytes) -> None:
+    reader = MediaReader({"dna": processor}, threads=1)
+    for number, content in enumerate((b"a", b"b"), 1):
+        reader.read_ahead([MediaItem("dna", content=content)])
+        await_reads(processor, number)
+    reader(batch_of(b"a", b"b"))
+    assert processor.seen == [b"a", b"b", b"a"]
+
+
 def test_a_fault_is_raised_by_whoever_asks_for_the_item(processor: Bytes, tmp_path: Path) -> None:
     gone = MediaItem("dna", path=str(tmp_path / "gone"))
     batch = collate(

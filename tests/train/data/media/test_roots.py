@@ -121,6 +121,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a URL behind file": ("file://https://example.com/a.png", URL),
     "content too large": (bytes(MOST + 1), LARGE),
     "base64 too large": ({"data": b64encode(bytes(MOST + 10)).decode()}, LARGE),
+    "base64 too large, before it is decoded": ({"data": "!" * 2 * MOST}, LARGE),
     "no content": (b"", EMPTY),
     "an empty data: URI": ("data:image/png;base64,", EMPTY),
     "broken base64": ("data:image/png;base64,abc", BASE64),
@@ -198,8 +199,8 @@ def test_sequences_never_name_files(rules: MediaRules) -> None:
 
 
 def test_faults_pass_from_one_process_to_another() -> None:
-    fault = pickle.loads(pickle.dumps(MediaError("rows.jsonl:1: x", MISSING)))
-    assert (str(fault), fault.kind) == ("rows.jsonl:1: x", MISSING)
+    fault = pickle.loads(pickle.dumps(MediaError("rows.jsonl:1: x", MISSING, ("a.png",))))
+    assert (str(fault), fault.kind, fault.files) == ("rows.jsonl:1: x", MISSING, ("a.png",))
 
 
 def test_a_relative_root_is_that_of_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

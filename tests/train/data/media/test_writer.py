@@ -95,6 +95,14 @@ def test_a_prompt_has_its_media_and_a_text_has_too() -> None:
     assert text.trained == [True, True, False, False, False, False, True, True]
 
 
+def test_places_weigh_1_in_a_turn_that_weighs_more() -> None:
+    asked = turns(("user", "What?", ()), ("assistant", f"This: {MEDIA_MARK}.", ("AC",)))
+    encoded = template(begin=(5,)).encode([asked[0], {**asked[1], "weight": 3.0}])
+    (span,) = encoded.media
+    assert encoded.weights is not None
+    assert encoded.weights[span.start - 2 : span.start + 3] == [3.0, 1.0, 1.0, 1.0, 3.0]
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [

@@ -11,10 +11,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mt_core.data.text_ids import begin_ids
 from mt_core.errors import OutputError, UsageError, WeightsError
 
 if TYPE_CHECKING:
@@ -134,16 +135,18 @@ def expect(loaded: LoadedModel) -> Expected:
     """Continue the prompts here, greedily."""
     from mt_core.generation import GenerationConfig, SamplingRules
     from mt_tools.convert.difference import logits
-    from mt_tools.generation.prompts import text_ids
     from mt_train.generation.continuation import continue_prompts
 
-    texts = [text_ids(loaded, text) for text in TEXTS]
+    begin, encode = begin_ids(loaded.tokenizer), loaded.tokenizer.encode
+    texts = [[*begin, *encode(text)] for text in TEXTS]
     rows = [each[: loaded.max_seq_len // 2] for each in texts]
     most = new_tokens(rows, loaded.max_seq_len)
     config = GenerationConfig(rules=SamplingRules(greedy=True), max_new_tokens=most)
-    template = loaded.template
-    found = continue_prompts(loaded, rows, config, batch_size=len(rows), template=template)
-    ends = list(dict.fromkeys((*loaded.eos_ids, *(template.stop_ids if template else ()))))
+    stops = loaded.template.stop_ids if loaded.template is not None else ()
+    ends = tuple(
+        dict.fromkeys((*loaded.eos_ids, *stops))
+    )  # as a generation config has them; it has no texts that end one
+    found = continue_prompts(replace(loaded, eos_ids=ends), rows, config, batch_size=len(rows))
     answers = [Answer(each.ids, each.end_id is not None) for each in found]
     whole = logits(loaded.model, [[*row, *each.ids] for row, each in zip(rows, answers, strict=True)])
     cut = [each_TV[len(row) - 1 :] for row, each_TV in zip(rows, whole, strict=True)]
@@ -203,7 +206,8 @@ def _compare(reader: str, number: int, expected: Expected, found: Mapping[str, A
             " in its generation_config.json"
         )
     row_V = expected.logits[number][place]
-    gap, most = float(row_V.max() - row_V[other[place]]), TOLERANCE * float(row_V.std())
+    chosen = row_V[list(expected.ends)].max() if place == len(ids) else row_V[other[place]]
+    gap, most = float(row_V.max() - chosen), TOLERANCE * float(row_V.std())
     if gap > most:
         raise WeightsError(
             f"{folder} is written, and {reader} continues otherwise: {where}: {other[place]} there, {own[place]} here, which is {gap:.3g}"

@@ -22,6 +22,7 @@ from mt_train.checkpoint.store import CheckpointStore
 from mt_train.config.files import read_config
 
 CONFIG = "run.yaml"
+"""The file that makes a folder a run."""
 ABOUT_SCHEMA = 1
 """The version of ``about.json`` that is understood here."""
 

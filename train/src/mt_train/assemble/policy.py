@@ -29,7 +29,7 @@ from mt_train.assemble.copies import Copies
 from mt_train.assemble.data import RunData, make_held_out
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.shared_base import load_over
-from mt_train.assemble.subjects import encoder, live_model
+from mt_train.assemble.subjects import RowEncoder, live_model
 from mt_train.assemble.window_reference import changes_of_base
 from mt_train.data.loader import HeldOut
 from mt_train.data.online import Measure, View, Weights
@@ -40,6 +40,7 @@ from mt_train.engine.processes import all_reduce, gather_texts, ranks_where, sha
 from mt_train.evaluate.subject import LiveSubject
 from mt_train.generation.continuation import continue_prompts
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.request import PromptIds
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -60,7 +61,7 @@ class LivePolicy(LiveSubject):
     ) -> None:
         loaded, template = live_model(parts, data, engine)
         size = parts.config.eval.batch_size or batch_size
-        super().__init__(engine, loaded, template, encoder(parts, data.tokenizer), batch_size=size, stop=stop)
+        super().__init__(engine, loaded, template, RowEncoder(parts, data.tokenizer), batch_size=size, stop=stop)
         self._parts, self._data = parts, data
         self._copies = Copies(parts, engine)
         self.version = 0
@@ -68,7 +69,7 @@ class LivePolicy(LiveSubject):
     # --------------------------------------------------------------------------------------------------------- writing
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], config: GenerationConfig, *, weights: Weights = "live"
+        self, prompts: Sequence[PromptIds], config: GenerationConfig, *, weights: Weights = "live"
     ) -> list[Generation]:
         """See ``Policy``. Raises ``UsageError`` for live weights on a layout where no rank can write texts."""
         if weights == "copy" or (weights == "auto" and self._prefers_copy):
@@ -86,7 +87,7 @@ class LivePolicy(LiveSubject):
         return not self._engine.plan.forward_alone and self._copies.has_room
 
     def _write_by_copy(
-        self, prompts: Sequence[Sequence[int]], config: GenerationConfig, indices: Sequence[int]
+        self, prompts: Sequence[PromptIds], config: GenerationConfig, indices: Sequence[int]
     ) -> list[Generation]:
         loaded = replace(self._loaded, model=self._copies.trained(self.version))
         return continue_prompts(loaded, prompts, config, batch_size=self._batch_size, indices=indices)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,15 +101,12 @@ def refuse_lost(path: Path) -> None:
 def read_holder(path: Path) -> Holder | None:
     """Return who a lock file names: the holder, or one that was killed; nobody where it is free or cannot be read."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return None
+        with path.open("rb") as file:
+            return _parse(file.read(_MOST_BYTES))
     except OSError:
         return None
-    try:
-        return _read(handle)
-    except OSError:
-        return None
-    finally:
-        os.close(handle)
 
 
 def _claim(handle: int, path: Path) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, r
 
 from mt_core.evaluation import Subject
 from mt_core.generation import Generation, GenerationConfig
-from mt_core.rows import Row, Sample
+from mt_core.rows import Encoded, Row, Sample
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ class Policy(Subject, Protocol):
     """Another number in each iteration: weights with the same number are the same."""
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], config: GenerationConfig, *, weights: Weights = "live"
+        self, prompts: Sequence[Sequence[int] | Encoded], config: GenerationConfig, *, weights: Weights = "live"
     ) -> list[Generation]:
         """See ``Subject``; with the weights that are trained (``live``), or those of a ``copy`` on each rank, which is filled once for
         each version. ``auto`` takes the copy where a rank cannot run the model alone, and has room for it."""

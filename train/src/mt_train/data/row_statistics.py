@@ -87,7 +87,8 @@ class RowStatistics:
 
     def look_again(self, paths: Iterable[str]) -> None:
         """Remember how files are that what was counted depends on."""
-        self.named_files = stamp(paths) | self.named_files
+        if new := [path for path in paths if path not in self.named_files]:
+            self.named_files |= stamp(new)
 
     def spells(self, row_id: str) -> None:
         """Count a row whose text spells special tokens."""

@@ -35,11 +35,12 @@ def wrong_offload(config: RunConfig) -> list[Fault]:
     return []
 
 
-def too_many_stages(stages: int, layers: int) -> Fault:
-    """Said on paper where the number of layers is known, else when the model is there."""
+def too_many_stages(stages: int, layers: int, joined: int = 0) -> Fault:
+    """Said on paper where the number of layers is known, else when the model is there; ``joined`` blocks are one with the first layer."""
+    first = f"embedding with {joined} blocks behind which media are added, other" if joined else "embedding,"
     return Fault(
         key="parallel.pipeline",
-        problem=f"the model has {layers} layers (embedding, blocks, norm and head), too few for {stages} stages.",
+        problem=f"the model has {layers} layers ({first} blocks, norm and head), too few for {stages} stages.",
         fix=f"Set --parallel.pipeline {layers} or less.",
     )
 

@@ -120,7 +120,7 @@ def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, sta
     specs = list(offered) if offered is not None else derived_layers(model)
     joined = 0 if model.media is None else model.media.levels
     if stages > len(specs) - joined:
-        raise ConfigError([too_many_stages(stages, len(specs) - joined)])
+        raise ConfigError([too_many_stages(stages, len(specs) - joined, joined)])
     if offered is not None:
         _check_offered(model, specs)
     costs = _costs(model, specs)

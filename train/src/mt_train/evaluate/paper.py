@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -12,9 +13,18 @@ from mt_core.generation import Generation, GenerationConfig
 from mt_core.protocols import Template, Tokenizer
 from mt_core.rows import Row, Sample
 from mt_train.evaluate.requests import Requests
+from mt_train.generation.request import PromptIds, split_prompt
 
-Encode = Callable[[Iterable[Row]], list[Sample]]
-"""Makes samples of rows as a run does."""
+
+class Encode(Protocol):
+    """Makes samples of rows as a run does."""
+
+    def __call__(self, rows: Iterable[Row]) -> list[Sample]: ...
+
+    def prepare(self, row: Row) -> Row:
+        """Return a row as the run's objective gets it."""
+        ...
+
 
 SHOWN = 3
 """Prompts that are kept to be shown."""
@@ -74,18 +84,23 @@ class PaperSubject:
         counts = [int(np.asarray(each.trained, dtype=bool)[1:].sum()) for each in samples]
         return [TokenValues(np.zeros(n), np.zeros((n, top), np.int64), np.zeros((n, top))) for n in counts]
 
-    def generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Generation]:
+    def generate(self, prompts: Sequence[PromptIds], config: GenerationConfig) -> list[Generation]:
         """See ``Subject``: empty texts, or the first choice."""
+        ids = [split_prompt(prompt)[0] for prompt in prompts]
         self.count.texts += len(prompts)
-        self.count.tokens += sum(map(len, prompts))
-        self.count.longest = max(self.count.longest, *map(len, prompts), 0)
+        self.count.tokens += sum(map(len, ids))
+        self.count.longest = max(self.count.longest, *map(len, ids), 0)
         self.count.new_tokens += len(prompts) * config.max_new_tokens
-        self._show((prompt, ()) for prompt in prompts)
+        self._show((prompt, ()) for prompt in ids)
         return [Generation(config.choices[0] if config.choices else "", (), "eos") for _ in prompts]
 
     def encode(self, rows: Iterable[Row]) -> list[Sample]:
         """See ``Subject``."""
         return self._encode(rows)
+
+    def prepare(self, row: Row) -> Row:
+        """See ``Subject``."""
+        return self._encode.prepare(row)
 
     def _read(self, asked: Requests, count: int) -> None:
         self.count.scores += count

@@ -28,12 +28,13 @@ from mt_train.evaluate.scoring import Scorer
 from mt_train.generation.continuation import continue_prompts
 from mt_train.generation.forward import Forward, last_logits
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.request import PromptIds
 
 WINDOW_BATCHES = 64
 """Batches of rows, on each rank, between two questions whether the run is to stop."""
 
 
-Write = Callable[[Sequence[Sequence[int]], GenerationConfig, Sequence[int]], list[Generation]]
+Write = Callable[[Sequence[PromptIds], GenerationConfig, Sequence[int]], list[Generation]]
 """Continues prompts of one rank, which have these numbers among all."""
 
 
@@ -65,7 +66,7 @@ class LoadedSubject:
         asked = Requests.of_samples(samples, self.max_seq_len)
         return asked.token_values(self._values(asked, top), top)
 
-    def generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Generation]:
+    def generate(self, prompts: Sequence[PromptIds], config: GenerationConfig) -> list[Generation]:
         """See ``Subject``."""
         self.requests += len(prompts)
         return self._continue(prompts, config, range(len(prompts)))
@@ -74,13 +75,17 @@ class LoadedSubject:
         """See ``Subject``."""
         return self._encode(rows)
 
+    def prepare(self, row: Row) -> Row:
+        """See ``Subject``."""
+        return self._encode.prepare(row)
+
     def _values(self, asked: Requests, top: int) -> NDArray[np.float64]:
         """(P, ``width(k)``) values of all pairs."""
         return Scorer(self._loaded.model, batch_size=self._batch_size, top=top).values(asked)
 
     def _continue(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: Sequence[PromptIds],
         config: GenerationConfig,
         indices: Sequence[int],
         forward: Forward = last_logits,
@@ -129,7 +134,7 @@ class LiveSubject(LoadedSubject):
         summed: NDArray[np.float64] = all_reduce(torch.from_numpy(values_PX).to(device)).cpu().numpy()
         return summed
 
-    def generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Generation]:
+    def generate(self, prompts: Sequence[PromptIds], config: GenerationConfig) -> list[Generation]:
         """See ``Subject``. Raises ``UsageError`` on a layout where no rank can write texts."""
         if not self.texts:
             raise UsageError(
@@ -137,7 +142,7 @@ class LiveSubject(LoadedSubject):
             )
         return self._generate(prompts, config, self._write)
 
-    def _generate(self, prompts: Sequence[Sequence[int]], config: GenerationConfig, write: Write) -> list[Generation]:
+    def _generate(self, prompts: Sequence[PromptIds], config: GenerationConfig, write: Write) -> list[Generation]:
         """Let each rank ``write`` its share of the texts, and give all of them to every rank. Collective."""
         self.requests += len(prompts)
         found: list[Generation] = []
@@ -154,7 +159,7 @@ class LiveSubject(LoadedSubject):
         return found
 
     def _write(
-        self, prompts: Sequence[Sequence[int]], config: GenerationConfig, indices: Sequence[int]
+        self, prompts: Sequence[PromptIds], config: GenerationConfig, indices: Sequence[int]
     ) -> list[Generation]:
         if self._engine.plan.forward_alone:
             return self._continue(prompts, config, indices)

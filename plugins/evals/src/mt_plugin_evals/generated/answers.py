@@ -9,18 +9,22 @@ from typing import Any
 from mt_core import DataError, Dataset, Message, Row, Stream, conversation, is_conversation
 from mt_core.evaluation import Findings, Subject
 from mt_core.generation import GenerationConfig
+from mt_core.media import MEDIA_MARK
 
 from ..metrics.base import Metric
 from .asking import (
     Answer,
+    Prompt,
     ask,
+    count_tokens,
     name_figures,
+    prepare_rows,
     read_rows,
     refuse_no_texts,
     sampling_rules,
     share,
     too_long_notes,
-    turn_ids,
+    turn_prompt,
 )
 from .config import AnswersConfig
 
@@ -52,8 +56,9 @@ class Answers:
     def run(self, subject: Subject) -> Findings:
         """See ``Evaluation``. Raises ``DataError`` for rows without an answer or references, before anything is written."""
         refuse_no_texts(subject, "answers")
-        questions = [question_of(row, self._config.references) for row in read_rows(self._rows, self._config.limit)]
-        prompts = [turn_ids(subject, question.turns, question.row["id"]) for question in questions]
+        rows = prepare_rows(subject, read_rows(self._rows, self._config.limit))
+        questions = [question_of(row, self._config.references) for row in rows]
+        prompts = [turn_prompt(subject, question.turns, question.row["id"]) for question in questions]
         answers = self._ask(subject, questions, prompts)
         figures: dict[str, float] = {}
         signatures: dict[str, str] = {}
@@ -70,11 +75,11 @@ class Answers:
                 row |= name_figures(name, score)
         figures["empty"] = share(answers, lambda answer: not answer.text.strip())
         figures["unfinished"] = share(answers, lambda answer: answer.is_cut)
-        rows = [_row(*parts) for parts in zip(questions, prompts, answers, scores, strict=True)]
+        told = [_row(*parts) for parts in zip(questions, prompts, answers, scores, strict=True)]
         notes = too_long_notes(answers, subject.max_seq_len)
-        return Findings(figures=figures, rows=rows, signatures=signatures, notes=notes)
+        return Findings(figures=figures, rows=told, signatures=signatures, notes=notes)
 
-    def _ask(self, subject: Subject, questions: Sequence[Question], prompts: Sequence[Sequence[int]]) -> list[Answer]:
+    def _ask(self, subject: Subject, questions: Sequence[Question], prompts: Sequence[Prompt]) -> list[Answer]:
         config = GenerationConfig(
             rules=sampling_rules(self._config.temperature),
             max_new_tokens=self._config.max_new_tokens,
@@ -131,12 +136,19 @@ def _no_reference(row: Row, field: str) -> DataError:
     )
 
 
-def _row(question: Question, prompt: Sequence[int], answer: Answer, scores: Mapping[str, Any]) -> dict[str, Any]:
-    asked = [{"role": turn["role"], "content": turn["content"]} for turn in question.turns]
+def _show(turn: Message) -> Any:
+    """The text of a turn, in which each part that is no text is told by its kind."""
+    first, *others = str(turn["content"]).split(MEDIA_MARK) if turn.get("media") else [turn["content"]]
+    pairs = zip(turn.get("media", ()), others, strict=True)
+    return first if not others else "".join([first, *(f"<{part.kind}>{text}" for part, text in pairs)])
+
+
+def _row(question: Question, prompt: Prompt, answer: Answer, scores: Mapping[str, Any]) -> dict[str, Any]:
+    asked = [{"role": turn["role"], "content": _show(turn)} for turn in question.turns]
     return {
         "id": question.row["id"],
         "asked": asked,
-        "prompt_tokens": len(prompt),
+        "prompt_tokens": count_tokens(prompt),
         "references": list(question.references),
         "answer": answer.text,
         "finish": answer.finish,

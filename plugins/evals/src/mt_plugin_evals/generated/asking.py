@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
-from mt_core import DataError, Dataset, Message, Row, Stream, UsageError, begin_ids, text_encoder
+from mt_core import DataError, Dataset, Encoded, Message, Row, Stream, UsageError, begin_ids, text_encoder
 from mt_core.evaluation import Subject
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
+from mt_core.media import EncodesMedia
+
+Prompt = Sequence[int] | Encoded
+"""Ids, with media where it has any."""
 
 TOO_LONG: Literal["too_long"] = "too_long"
 
@@ -59,26 +64,56 @@ def plain_ids(subject: Subject, text: str) -> list[int]:
     return [*begin_ids(subject.tokenizer), *text_encoder(subject.tokenizer)(text)]
 
 
+def prepare_rows(subject: Subject, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows, with their media marked where the model has encoders. Raises ``DataError``."""
+    return [subject.prepare(row) for row in rows] if isinstance(subject.template, EncodesMedia) else list(rows)
+
+
 def turn_ids(subject: Subject, turns: Sequence[Message], row_id: object) -> list[int]:
-    """Ids of a conversation up to where the assistant speaks. Raises ``DataError`` that names the row."""
-    try:
-        if all(turn.get("raw") for turn in turns):
-            return _raw_ids(subject, turns)
+    """Ids of a conversation up to where the assistant speaks. Raises ``DataError`` that names the row, also for one with media."""
+    with _naming(row_id):
         return subject.template.prompt(turns)
+
+
+def turn_prompt(subject: Subject, turns: Sequence[Message], row_id: object) -> Prompt:
+    """A conversation up to where the assistant speaks, or a plain prompt as the run writes it; with its media where it has any.
+
+    Raises ``DataError`` that names the row.
+    """
+    with _naming(row_id):
+        if all(turn.get("raw") for turn in turns):
+            return _raw_prompt(subject, turns)
+        if isinstance(subject.template, EncodesMedia):
+            written = subject.template.encode_prompt(turns)
+            return written if written.media else written.ids
+        return subject.template.prompt(turns)
+
+
+@contextmanager
+def _naming(row_id: object) -> Iterator[None]:
+    try:
+        yield
     except DataError as error:
         raise DataError(f"{row_id}: {error}") from error
 
 
-def _raw_ids(subject: Subject, turns: Sequence[Message]) -> list[int]:
-    """A plain prompt as the run writes it: what stands before the first token of some answer."""
+def _raw_prompt(subject: Subject, turns: Sequence[Message]) -> Prompt:
+    """What stands before the first token of some answer."""
     answer = {"role": "assistant", "content": "x", "raw": True, "train": True}
     written = subject.template.encode([*({**turn, "train": False} for turn in turns), answer])
-    return list(written.ids[: list(written.trained).index(True)])
+    end = list(written.trained).index(True)
+    ids = list(written.ids[:end])
+    return Encoded(ids, [False] * end, media=written.media) if written.media else ids
 
 
-def ask(subject: Subject, prompts: Sequence[Sequence[int]], config: GenerationConfig, *, chat: bool) -> list[Answer]:
+def count_tokens(prompt: Prompt) -> int:
+    """Return the tokens of a prompt, places of media included."""
+    return len(prompt.ids if isinstance(prompt, Encoded) else prompt)
+
+
+def ask(subject: Subject, prompts: Sequence[Prompt], config: GenerationConfig, *, chat: bool) -> list[Answer]:
     """Let the model answer each prompt that leaves room for a token; in a conversation an answer ends with its turn."""
-    fitting = [at for at, prompt in enumerate(prompts) if len(prompt) < subject.max_seq_len]
+    fitting = [at for at, prompt in enumerate(prompts) if count_tokens(prompt) < subject.max_seq_len]
     if not fitting:
         raise DataError(
             f"every prompt is as long as the model's context ({subject.max_seq_len} tokens) or longer; there is nothing to ask"

@@ -1,0 +1,97 @@
+"""Questions with pictures in an evaluation: the answers are those of the same prompts, and paths lie below the run's root."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.multimodal.llava import write_pictures
+
+from mt_tools.cli.eval import main as evaluate
+from mt_tools.cli.generate import main as generate
+from mt_train import train
+
+SHAPE = {"vocab_size": 300, "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "ffn_dim": 48}
+PART = [{"type": "image", "path": "pictures/1.png"}, {"type": "text", "text": " what"}]
+CLIP = {"image": 8, "patch": 4, "width": 32}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on rows with a picture each, by a field, in a content part, and none; which asks them, too."""
+    folder = tmp_path_factory.mktemp("asked")
+    write_pictures(folder / "pictures", 2)
+    rows: list[dict[str, Any]] = [
+        {"prompt": "<image> what", "response": "a", "image": "pictures/0.png"},
+        {"prompt": "<image> what", "response": "a", "image": "pictures/1.png"},
+        {"messages": [{"role": "user", "content": PART}, {"role": "assistant", "content": "b"}]},
+        {"prompt": "what", "response": "c"},
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    answers = {
+        "rows": {"name": "jsonl", "path": str(folder / "rows.jsonl")},
+        "metrics": ["exact-match"],
+        "max_new_tokens": 6,
+    }
+    raw = {
+        "model": {"name": "llama", **SHAPE},
+        "objective": "sft",
+        "dataset": {"name": "jsonl", "path": str(folder / "rows.jsonl")},
+        "encoders": {"clip": CLIP},
+        "data": {"eval": None, "template": "chatml"},
+        "evaluations": {"answers": answers},
+        "eval": {"every_steps": 2},
+        "optimizer": {"name": "adamw", "lr": 3e-2},
+        "train": {"steps": 2, "sequence_len": 96, "global_batch_size": 4, "micro_batch_size": 4},
+    }
+    train(raw, output=folder / "run")
+    return folder
+
+
+def asked_of(folder: Path) -> list[dict[str, Any]]:
+    path = next((folder / "out").rglob("predictions.jsonl"))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_rows_with_pictures_are_asked_as_they_are_trained_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "--run",
+        str(folder / "run"),
+        "--evaluations",
+        "answers",
+        "--predictions",
+        "--output",
+        str(folder / "out"),
+    ]
+    assert evaluate(command) == 0
+    found = asked_of(folder)
+    assert [row["references"] for row in found] == [["a"], ["a"], ["b"], ["c"]]
+    assert [[turn["content"] for turn in row["asked"]] for row in found] == [["<image> what"]] * 3 + [["what"]]
+    places = [row["prompt_tokens"] for row in found]
+    assert places[0] == places[1] == places[2] == places[3] + 4 + 1
+    assert [row["answer"] for row in found] == generated(folder)
+    assert len({row["answer"] for row in found}) > 1
+    in_training = json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert in_training["eval_answers_exact_match"] == 0.0
+
+
+def generated(folder: Path) -> list[str]:
+    """Texts that mt-generate writes to the same questions, as conversations."""
+    asked = [
+        {"messages": [{"role": "user", "content": "<image> what"}], "image": "pictures/0.png"},
+        {"messages": [{"role": "user", "content": "<image> what"}], "image": "pictures/1.png"},
+        {"messages": [{"role": "user", "content": "<image> what"}], "image": "pictures/1.png"},
+        {"messages": [{"role": "user", "content": "what"}]},
+    ]
+    (folder / "asked.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    options = ["--chat-template", "chatml", "--greedy", "--max-new-tokens", "6", "--out", str(folder / "said.jsonl")]
+    assert generate(["--run", str(folder / "run"), "--prompts", str(folder / "asked.jsonl"), *options]) == 0
+    lines = [json.loads(line) for line in (folder / "said.jsonl").read_text().splitlines()]
+    return [line["text"] for line in lines if "text" in line]
+
+
+def test_a_dry_run_counts_places_and_loads_no_weights(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(["--run", str(folder / "run"), "--evaluations", "answers", "--dry-run"]) == 0
+    assert "4" in capsys.readouterr().out

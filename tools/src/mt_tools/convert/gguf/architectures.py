@@ -1,0 +1,173 @@
+"""What llama.cpp calls a model, and which keys of ``config.json`` say the same under another name.
+
+It has each architecture's arithmetic built in: what a config says otherwise than that has no key, and is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import pi
+from typing import Any
+
+from mt_core.errors import UsageError
+
+Config = Mapping[str, Any]
+Keys = dict[str, int | float]
+
+
+@dataclass(frozen=True)
+class GgufArchitecture:
+    """``permutes`` turns rotary pairs of q and k from halves into neighbours, as Meta's Llama has them; ``adds_one`` gives norms the 1
+    that Gemma's code adds; ``refused`` yields what the architecture computes otherwise than the config says."""
+
+    name: str
+    permutes: bool = False
+    adds_one: bool = False
+    keys: Callable[[Config], Keys] = lambda config: {}
+    refused: Callable[[Config], Iterator[str]] = lambda config: iter(())
+
+
+def _no_window(config: Config) -> Iterator[str]:
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
+        yield f"sliding_window={config['sliding_window']}"
+
+
+def _gemma_2(config: Config) -> Keys:
+    return {
+        "attention.sliding_window": config["sliding_window"],
+        "attn_logit_softcapping": config["attn_logit_softcapping"],
+        "final_logit_softcapping": config["final_logit_softcapping"],
+    }
+
+
+def _gemma_3(config: Config) -> Keys:
+    return {"attention.sliding_window": config["sliding_window"]}
+
+
+def _other_scale(config: Config) -> Iterator[str]:
+    """Yield another divisor of attention than the width of a head, which 27B alone has there."""
+    if config.get("query_pre_attn_scalar", head_dim(config)) != head_dim(config):
+        yield f"query_pre_attn_scalar={config['query_pre_attn_scalar']} with heads of {head_dim(config)}"
+
+
+def _other_windows(config: Config) -> Iterator[str]:
+    yield from _other_scale(config)
+    kinds = config.get("layer_types") or []
+    if any((kind == "full_attention") != (number % 6 == 5) for number, kind in enumerate(kinds)):
+        yield "layer_types other than five sliding and one full in turn"
+    parameters = config.get("rope_parameters") or {}
+    local = parameters.get("sliding_attention", {}).get("rope_theta", config.get("rope_local_base_freq", 10_000.0))
+    if local != 10_000.0:
+        yield f"rope_local_base_freq={local}"
+
+
+ARCHITECTURES = {
+    "llama": GgufArchitecture("llama", permutes=True, refused=_no_window),
+    "mistral": GgufArchitecture("llama", permutes=True, refused=_no_window),
+    "qwen2": GgufArchitecture("qwen2", refused=_no_window),
+    "qwen3": GgufArchitecture("qwen3", refused=_no_window),
+    "gemma": GgufArchitecture("gemma", adds_one=True),
+    "gemma2": GgufArchitecture("gemma2", adds_one=True, keys=_gemma_2, refused=_other_scale),
+    "gemma3_text": GgufArchitecture("gemma3", adds_one=True, keys=_gemma_3, refused=_other_windows),
+}
+"""``model_type`` of ``config.json`` → what it is there."""
+
+
+def architecture_of(config: Config) -> GgufArchitecture:
+    """Return what llama.cpp calls the model. Raises ``UsageError`` for one that is not written here, with what is."""
+    kind = config.get("model_type")
+    found = ARCHITECTURES.get(str(kind))
+    if found is None:
+        raise UsageError(
+            f"--gguf writes {', '.join(ARCHITECTURES)}, and not {kind!r}; convert_hf_to_gguf.py of llama.cpp may read the folder"
+        )
+    wrong = [*found.refused(config), *_other_activations(config, found)]
+    if wrong:
+        raise UsageError(
+            f"--gguf: llama.cpp's {found.name} has no key for {'; '.join(wrong)}: it would compute something else"
+        )
+    return found
+
+
+def _other_activations(config: Config, architecture: GgufArchitecture) -> Iterator[str]:
+    wanted = ("gelu_pytorch_tanh", "gelu") if architecture.adds_one else ("silu",)
+    given = config.get("hidden_activation") or config.get("hidden_act", wanted[0])
+    if given not in wanted:
+        yield f"hidden_act={given}"
+
+
+def head_dim(config: Config) -> int:
+    """Width of a head."""
+    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+
+
+def model_keys(config: Config, architecture: GgufArchitecture) -> Keys:
+    """Return the numbers of the model under llama.cpp's names, without that of the architecture in front."""
+    width = head_dim(config)
+    heads = config["num_attention_heads"]
+    return {
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "block_count": config["num_hidden_layers"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": heads,
+        "attention.head_count_kv": config.get("num_key_value_heads") or heads,
+        "attention.key_length": width,
+        "attention.value_length": width,
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "rope.dimension_count": width,
+        "rope.freq_base": float(rotary(config).get("rope_theta", 10_000.0)),
+        "vocab_size": config["vocab_size"],
+        **architecture.keys(config),
+    }
+
+
+def rotary(config: Config) -> Config:
+    """Return the parameters of rotary positions, of those layers that see all tokens where there are others."""
+    given = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
+    parameters: Config = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return {**given, **(parameters.get("full_attention") or parameters)}
+
+
+def scaling_keys(config: Config) -> dict[str, Any]:
+    """Return how positions are scaled; Llama 3's way is a tensor. Raises ``UsageError`` for a way that is not written here."""
+    parameters = rotary(config)
+    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+    if kind in ("default", "llama3"):
+        return {}
+    if kind not in ("linear", "yarn"):
+        raise UsageError(f"--gguf writes positions that are scaled by default, llama3, linear or yarn, got {kind!r}")
+    keys: dict[str, Any] = {"rope.scaling.type": kind, "rope.scaling.factor": float(parameters["factor"])}
+    if kind == "yarn":
+        context = parameters.get("original_max_position_embeddings", config["max_position_embeddings"])
+        keys["rope.scaling.original_context_length"] = int(context)
+    return keys
+
+
+def frequency_factors(config: Config) -> list[float] | None:
+    """Return by what each frequency of Llama 3's scaling is divided (``rope_freqs``); ``None`` where it is not scaled so.
+
+    Short wavelengths stay, long ones are divided by ``factor``, and between them both are mixed
+    (https://github.com/meta-llama/llama-models, ``apply_scaling``).
+    """
+    parameters = rotary(config)
+    if (parameters.get("rope_type") or parameters.get("type")) != "llama3":
+        return None
+    factor, low, high = (float(parameters[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    context, theta, width = (
+        float(parameters["original_max_position_embeddings"]),
+        parameters["rope_theta"],
+        head_dim(config),
+    )
+    found = []
+    for place in range(0, width, 2):
+        wavelength = 2 * pi * theta ** (place / width)
+        if wavelength < context / high:
+            found.append(1.0)
+        elif wavelength > context / low:
+            found.append(factor)
+        else:
+            smooth = (context / wavelength - low) / (high - low)
+            found.append(1 / ((1 - smooth) / factor + smooth))
+    return found
