@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS, SEQUENCE, MICRO = 10_000, 512, 4
+ROWS, SEQUENCE, MICRO = 6_000, 512, 4
 ENCODED = 3
 """Times that the rows are encoded, of which the fastest counts; of steps the median does."""
 SHAPE = {"dim": 128, "n_layers": 4, "n_heads": 4, "n_kv_heads": 4, "ffn_dim": 384}

@@ -203,6 +203,7 @@ def test_a_link_and_an_empty_folder_are_refused(folder: Path, tmp_path: Path) ->
         (("--push", "/tmp/sums"), "write ORG/NAME"),
         (("--push", "a/b", "--merge"), "and nothing else"),
         ((), "--run says what is exported"),
+        (("--push", "a/b", "--ollama"), "and nothing else"),
         (("--push", "a/b", "--output", "nowhere"), "is no folder"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+from transformers.tokenization_utils_base import generate_merges
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -104,7 +105,7 @@ def test_what_is_no_bpe_lacks_its_file_or_has_more_ids_than_the_model_is_refused
 
 
 def pieces(folder: Path) -> Path:
-    """A tokenizer as Llama 2 has one: pieces of text with their spaces, and bytes for what is in none."""
+    """A tokenizer as Llama 2 has one: pieces of text with their spaces, bytes for what is in none, and all merges that make a token."""
     inner = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     inner.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     special = ["<unk>", "<s>", "</s>", *(f"<0x{number:02X}>" for number in range(256))]
@@ -116,6 +117,9 @@ def pieces(folder: Path) -> Path:
     content = json.loads(inner.to_str())
     content["pre_tokenizer"] = None
     content["added_tokens"] = content["added_tokens"][:3]
+    vocabulary = {token: number for token, number in content["model"]["vocab"].items() if number >= len(special)}
+    scores = {token: -float(number) for token, number in vocabulary.items()}
+    content["model"]["merges"] = [list(pair) for pair in generate_merges(vocabulary, scores)]
     inner = Tokenizer.from_str(json.dumps(content))
     inner.decoder = decoders.Sequence(
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -145,3 +149,26 @@ def test_pieces_are_read_with_the_same_ids_by_their_scores(tmp_path: Path) -> No
         assert (
             theirs(text, add_special_tokens=False)["input_ids"] == ours(text, add_special_tokens=False)["input_ids"]
         ), text
+
+
+@pytest.mark.parametrize(
+    ("merges", "is_read"),
+    [
+        (["a b", "b c", "a bc", "ab c"], True),
+        (["a b", "b c", "ab c"], False),
+        (["a b", "a bc", "b c", "ab c"], False),
+    ],
+    ids=["all", "one is missing", "others between"],
+)
+def test_pieces_that_are_joined_otherwise_are_refused(merges: list[str], is_read: bool, tmp_path: Path) -> None:
+    """llama.cpp joins any two that make a token, by the one score of that token."""
+    content = json.loads((pieces(tmp_path / "base") / "tokenizer.json").read_text())
+    content["model"] |= {
+        "vocab": {token: number for number, token in enumerate(["<unk>", "<s>", "</s>", *"abc", "ab", "bc", "abc"])}
+    }
+    content["model"]["merges"] = [merge.split(" ") for merge in merges]
+    if is_read:
+        assert read_vocabulary(written(content, tmp_path), 9).scores[-3:] == [-0.0, -1.0, -2.0]
+        return
+    with pytest.raises(UsageError, match="joins any two pieces"):
+        read_vocabulary(written(content, tmp_path), 9)

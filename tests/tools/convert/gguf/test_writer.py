@@ -22,6 +22,7 @@ from adapter_folders import IDS, of_run
 from models import CONFIGS, make
 
 from mt_core.errors import UsageError, WeightsError
+from mt_tools.cli.export import main as mt_export
 from mt_tools.convert.gguf import writer
 from mt_tools.convert.gguf.writer import BLOCK, TYPES, write_gguf
 
@@ -76,6 +77,18 @@ def test_the_ids_of_1000_texts_are_those_of_the_folder(pretrained_folder: Path, 
     assert [theirs(text)["input_ids"] for text in texts] == [ours(text)["input_ids"] for text in texts]
     assert theirs.chat_template == ours.chat_template
     assert (theirs.bos_token, theirs.eos_token) == (ours.bos_token, ours.eos_token)
+
+
+def test_a_folder_that_is_there_is_written_without_a_run(
+    pretrained_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make("qwen2", pretrained_folder, tmp_path / "model")
+    words = ["--output", str(tmp_path / "model"), "--gguf", str(tmp_path / "model.gguf"), "--gguf-type", "fp32"]
+    assert mt_export(words) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'model.gguf'}: ")
+    assert (logits(opened(tmp_path / "model.gguf")) - logits(model)).abs().max() <= 1e-4
+    assert mt_export(words) == 1
+    assert "nothing is overwritten" in capsys.readouterr().err
 
 
 def test_8_bits_are_the_nearest_of_their_block(pretrained_folder: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,7 @@ class AfterExport:
     def run(self, out: Path) -> None:
         """Do them. Raises ``WeightsError`` where the reader makes something else of the folder, and what ``push`` raises."""
         if self.gguf is not None:
-            write_gguf(out, self.gguf, self.arguments.gguf_type or TYPES[1], notice)
-            print(f"{self.gguf}: {self.gguf.stat().st_size / 1e6:,.2f} MB")
+            print(write_file(out, self.gguf, self.arguments.gguf_type, notice))
         if self.arguments.ollama:
             file = write_modelfile(out, self.gguf, self.sources[0].parts.config.data)
             print(f"{file}: ollama create {out.name} -f {file}")
@@ -76,6 +75,12 @@ class AfterExport:
         del loaded
         opened = self.gguf if reader.name == "llama.cpp" and self.gguf is not None else out
         return f"{opened}: {check(reader, expected, opened, base=base, rank=rank, context=context)}"
+
+
+def write_file(folder: Path, file: Path, kind: str | None, say: Callable[[str], None]) -> str:
+    """Write the GGUF file of a folder, and describe it."""
+    write_gguf(folder, file, kind or TYPES[1], say)
+    return f"{file}: {file.stat().st_size / 1e6:,.2f} MB"
 
 
 def _find_reader(arguments: argparse.Namespace, source: Source) -> Reader:

@@ -12,11 +12,11 @@ from mt_core.cli.guard import parse_and_run
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
-from mt_tools.cli.after_export import AfterExport
+from mt_tools.cli.after_export import AfterExport, write_file
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
 from mt_tools.convert.adapter_readers import check_base_name
 from mt_tools.convert.check import READERS
-from mt_tools.convert.gguf.writer import TYPES
+from mt_tools.convert.gguf.writer import TYPES, find_gguf
 from mt_tools.convert.publish import Repository, push
 from mt_tools.convert.source import Source, open_source, refuse_encoders
 from mt_train.assemble.choice import chosen_checkpoints
@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="RUN[:SHARE]",
-        help="a run; several, each with a share of its adapter, with --merge; none where a folder that is there is pushed",
+        help="a run; several, each with a share of its adapter, with --merge; none where --push or --gguf takes a folder that is there",
     )
     parser.add_argument("--checkpoint", default="last", metavar="WHICH", help="last (default), best, or a saved step")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the new folder")
@@ -77,7 +77,7 @@ def _after_options(after: argparse._ArgumentGroup) -> None:
     after.add_argument(
         "--gguf",
         metavar="FILE",
-        help="with --merge: the model as one file besides, for llama.cpp and what is built on it",
+        help="with --merge: the model as one file besides, for llama.cpp and what is built on it; without --run, of a folder that is there",
     )
     after.add_argument(
         "--gguf-type", choices=TYPES, help="weights of that file (default: bf16); q8_0 has 8 bits for a number"
@@ -111,7 +111,7 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.as_lora is not None and (arguments.merge or arguments.as_lora < 0):
         raise UsageError("--as-lora writes an adapter: give no --merge, and a RANK from 1 on, or none")
     if not arguments.run:
-        return _push_alone(arguments)
+        return _finish_folder(arguments)
     size, out, host = (
         shard_bytes(arguments.shard_size),
         unused_path(arguments.output),
@@ -135,16 +135,24 @@ def _export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _push_alone(arguments: argparse.Namespace) -> int:
-    """Push a folder that was written before."""
-    if arguments.push is None or arguments.merge or arguments.as_lora is not None or arguments.check is not None:
+def _finish_folder(arguments: argparse.Namespace) -> int:
+    """Push a folder that was written before, by whichever command, or write it as a GGUF file."""
+    steps = [name for name in ("push", "gguf") if getattr(arguments, name) is not None]
+    others = (arguments.merge, arguments.as_lora is not None, arguments.check is not None, arguments.ollama)
+    if not steps or any(others):
         raise UsageError(
-            "--run says what is exported; without it a folder that is there is pushed: --output FOLDER --push ORG/NAME, and nothing else"
+            "--run says what is exported; without it a folder that is there is pushed, or written as a GGUF file: --output FOLDER --push"
+            " ORG/NAME, or --gguf FILE, and nothing else"
         )
     out = Path(expand(arguments.output))
     if not out.is_dir():
         raise UsageError(f"{out} is no folder; name the run that is written there (--run RUN)")
-    print(push(out, Repository.named(arguments.push, private=arguments.private), [], notice))
+    repository = None if arguments.push is None else Repository.named(arguments.push, private=arguments.private)
+    if arguments.gguf is not None:
+        find_gguf()
+        print(write_file(out, unused_path(arguments.gguf), arguments.gguf_type, notice))
+    if repository is not None:
+        print(push(out, repository, [], notice))
     return 0
 
 

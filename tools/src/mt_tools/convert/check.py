@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mt_core.data.text_ids import begin_ids
 from mt_core.errors import OutputError, UsageError, WeightsError
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ def expect(loaded: LoadedModel) -> Expected:
     """Continue the prompts here, greedily."""
     from mt_core.generation import GenerationConfig, SamplingRules
     from mt_tools.convert.difference import logits
-    from mt_tools.generation.prompts import text_ids
     from mt_train.generation.continuation import continue_prompts
 
-    texts = [text_ids(loaded, text) for text in TEXTS]
+    begin, encode = begin_ids(loaded.tokenizer), loaded.tokenizer.encode
+    texts = [[*begin, *encode(text)] for text in TEXTS]
     rows = [each[: loaded.max_seq_len // 2] for each in texts]
     most = new_tokens(rows, loaded.max_seq_len)
     config = GenerationConfig(rules=SamplingRules(greedy=True), max_new_tokens=most)

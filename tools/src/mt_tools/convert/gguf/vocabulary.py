@@ -71,6 +71,7 @@ def read_vocabulary(folder: Path, size: int) -> GgufVocabulary:
     types = [_type(number, known, added, unknown, pieces=pieces) for number in range(size)]
     if pieces:
         prefix = _prefix(content, file)
+        _refuse_other_merges([token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL], merges)
         return GgufVocabulary("llama", "default", tokens, types, (), _scores(tokens, merges), prefix)
     return GgufVocabulary("gpt2", _cut(content, file), tokens, types, merges, (), add_space_prefix=False)
 
@@ -86,6 +87,22 @@ def _type(
         return CONTROL if added[number]["special"] else USER_DEFINED
     text = known[number]
     return BYTE if pieces and len(text) == 6 and text.startswith("<0x") and text.endswith(">") else NORMAL
+
+
+def _refuse_other_merges(tokens: Sequence[str], merges: Sequence[str]) -> None:
+    """Raise ``UsageError`` where merges are not those that llama.cpp makes: any two pieces whose text is a token, by the score of that."""
+    ranks = {merge: rank for rank, merge in enumerate(merges)}
+    known = set(tokens)
+    for token in tokens:
+        cuts = ((token[:place], token[place:]) for place in range(1, len(token)))
+        pairs = [f"{one} {other}" for one, other in cuts if one in known and other in known]
+        missing = next((pair for pair in pairs if pair not in ranks), None)
+        found = [ranks[pair] for pair in pairs if pair in ranks]
+        if missing is not None or (found and max(found) - min(found) >= len(found)):
+            raise UsageError(
+                f"tokenizer.json makes the token {token!r} otherwise than llama.cpp, which joins any two pieces that make it"
+                f" ({missing or pairs[0]!r}): its ids would differ. A vocabulary that was trained as byte-level BPE is written"
+            )
 
 
 def _scores(tokens: Sequence[str], merges: Sequence[str]) -> list[float]:
