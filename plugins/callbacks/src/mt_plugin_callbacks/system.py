@@ -34,8 +34,9 @@ class System:
 
     A line has ``time`` (seconds since 1970), ``rank``, ``host`` and ``step`` (the last one finished); ``cpu`` (share of the machine's
     processors that work) and ``process_cpu`` (processors that this process keeps busy); ``memory_gib`` (of this process),
-    ``memory_free_gib`` and ``disk_free_gib`` (of the run's folder); on an NVIDIA GPU with pynvml (mt-plugin-callbacks[gpu]) ``gpu_use``
-    (share of the time), ``gpu_memory_gib``, ``gpu_watts`` and ``gpu_celsius``. What the system does not say is left out.
+    ``memory_free_gib`` and ``disk_free_gib`` (of the run's folder); on an NVIDIA GPU, with
+    mt-plugin-callbacks[gpu], ``gpu_use`` (share of the time),
+    ``gpu_memory_gib``, ``gpu_watts`` and ``gpu_celsius``. What the system does not say is left out.
     """
 
     def __init__(self, config: SystemConfig) -> None:
@@ -50,10 +51,11 @@ class System:
             return
         self._step = context.step
         rank = 0 if context.weights is None else context.weights.rank
-        lines = StepLines(context.output / (f"system-{rank}.jsonl" if rank else "system.jsonl"))
+        path = context.output / (f"system-{rank}.jsonl" if rank else "system.jsonl")
+        lines = StepLines(path)
         lines.cut_back(sys.maxsize)  # of a run that was killed, half a line
         about = {"rank": rank, "host": socket.gethostname()}
-        work = (lines, about, context.output, _gpu_reader())
+        work = (lines, about, path, _gpu_reader())
         self._thread = threading.Thread(target=self._look, args=work, name="system", daemon=True)
         self._thread.start()
 
@@ -71,16 +73,17 @@ class System:
         """End the thread."""
         self.on_run_end(context)
 
-    def _look(self, lines: StepLines, about: Mapping[str, Any], folder: Path, gpu: Read) -> None:
-        cpu = _CpuClock()
-        ended = False
+    def _look(self, lines: StepLines, about: Mapping[str, Any], path: Path, gpu: Read) -> None:
+        cpu, folder = _CpuClock(), path.parent
+        ended = wrote = False
         while not ended:
             ended = self._ended.wait(self._every)
-            if not folder.is_dir():  # it was removed, and the run is about to say so
+            if not folder.is_dir() or (wrote and not path.exists()):  # it was removed, and the run is about to say so
                 return
             figures = {**cpu.read(), **_memory(), "disk_free_gib": shutil.disk_usage(folder).free / 2**30, **gpu()}
             short = {name: round(value, 4) for name, value in figures.items()}
             lines.append([{"time": round(time.time(), 3), **about, "step": self._step, **short}])
+            wrote = wrote or path.exists()
         lines.close()
 
 

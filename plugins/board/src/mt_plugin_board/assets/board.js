@@ -41,6 +41,7 @@
   const follow = (path, handlers) => {
     let source = null, timer = null;
     const say = (text, word) => {
+      if (byId("live").textContent === text) return; // a reader is told once
       byId("live").textContent = text;
       byId("live").className = word;
     };
@@ -62,14 +63,18 @@
     const open = () => {
       close();
       const own = source = new EventSource(path());
-      own.onopen = () => say("live", "on");
       own.onerror = () => {
         say("connection lost; trying again", "off");
         if (own.readyState !== EventSource.CLOSED || own !== source) return;
         explain();
         timer = setTimeout(open, 3000);
       };
-      for (const [name, handle] of Object.entries(handlers)) own.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+      for (const [name, handle] of Object.entries(handlers)) {
+        own.addEventListener(name, (event) => {
+          handle(JSON.parse(event.data));
+          say("live", "on");
+        });
+      }
     };
     document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
     window.addEventListener("pagehide", close);
