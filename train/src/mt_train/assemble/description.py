@@ -53,14 +53,14 @@ class Description:
         if self._folder is None:
             return
         self._about["ended"] = {"reason": reason, "step": step, "error": redact(cause)}
-        for_the_file(
-            f"{reason} after step {step}" + (f": {cause}" if cause else ""), event={"kind": reason, "step": step}
-        )
         self.refuse_lost()
         with guard_writes(self._folder):
             self._write_about(self._folder)
             if reason == COMPLETED:
                 (self._folder / COMPLETED).touch()
+        for_the_file(
+            f"{reason} after step {step}" + (f": {cause}" if cause else ""), event={"kind": reason, "step": step}
+        )
 
     @contextmanager
     def failures(self, progress: Progress) -> Iterator[None]:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.stopping import Stopper
-from mt_train.checkpoint.folder import open_run_folder
+from mt_train.checkpoint.folder import LOCK, open_run_folder
+from mt_train.checkpoint.lock import is_ours
 from mt_train.config.ranks import ranks
 from mt_train.tracking.logs import log_to_file
 
@@ -59,7 +61,7 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
                         folder, overwrite=options.overwrite, anew=options.anew, resume=resume, own=own, say=notice
                     )
                 )
-                log.open(folder)
+                log.open(folder, is_ours=partial(is_ours, folder / LOCK))
             stack.enter_context(_stacks_on_request())
             from mt_train.assemble.steps import take_steps  # torch loads from here on
 

@@ -98,6 +98,15 @@ def refuse_lost(path: Path) -> None:
         )
 
 
+def is_ours(path: Path) -> bool:
+    """Return whether the lock file is where this process left it."""
+    try:
+        refuse_lost(path)
+    except OutputError:
+        return False
+    return True
+
+
 def read_holder(path: Path) -> Holder | None:
     """Return who a lock file names: the holder, or one that was killed; nobody where it is free or cannot be read."""
     try:

@@ -53,10 +53,10 @@ class RunLog:
         self._early = _EarlyRecords(self._level)
         self._file: logging.FileHandler | None = None
 
-    def open(self, run_folder: Path) -> None:
-        """Write to the run's folder from now on; where that fails, a warning says so."""
+    def open(self, run_folder: Path, is_ours: Callable[[], bool] = lambda: True) -> None:
+        """Write to the run's folder from now on, its events as long as it is ours; where that fails, a warning says so."""
         if self._is_first:
-            self._events = EventsFile(run_folder / FILE, lambda: self.step())
+            self._events = EventsFile(run_folder / FILE, lambda: self.step(), is_ours)
             self._follow(self._events)
         folder = run_folder / "logs"
         try:
