@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distributions, entry_points, version
 from pathlib import Path
@@ -74,6 +75,8 @@ RUNS = {
 """Words of a run with what the plugin brings; the rest of it is the core's, the kit's tiny model where it brings none.
 
 A plugin that is not here is a model family of its name."""
+OF_COMMANDS = ("board", "serve")
+"""Plugins that bring a command, and nothing that takes part in a run."""
 WORDS = RUNS.get(PLUGIN, ["--model", PLUGIN])
 
 
@@ -139,4 +142,13 @@ def test_two_steps_are_trained_with_what_it_brings(
     assert main([*WORDS, *served, *few]) == 0
     assert len(MetricsFile(Path("run/metrics.jsonl")).read()) == 2
     lock = json.loads(Path("run/plugins.lock.json").read_text())
-    assert f"mt-plugin-{PLUGIN}" in lock["plugins"]
+    assert (f"mt-plugin-{PLUGIN}" in lock["plugins"]) == (PLUGIN not in OF_COMMANDS)
+
+
+def test_its_commands_say_their_version(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [each for each in entry_points(group="console_scripts") if each.value.startswith(f"mt_plugin_{PLUGIN}.")]
+    assert commands or PLUGIN not in OF_COMMANDS
+    for command in commands:
+        with suppress(SystemExit):
+            command.load()(["--version"])
+        assert capsys.readouterr().out.startswith(f"mt-plugin-{PLUGIN} ")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from mt_core.errors import UsageError, WeightsError
 from mt_core.files.writing import sync
 from mt_core.weights import CONFIG, Loaders, open_folder, read_json
-from mt_tools.convert.folder import GENERATION_CONFIG
 from mt_tools.convert.gguf.architectures import (
     GgufArchitecture,
     architecture_of,
@@ -191,6 +190,8 @@ def _write_vocabulary(writer: Any, vocabulary: GgufVocabulary) -> None:
 def _write_special_ids(writer: Any, folder: Path, config: Mapping[str, Any], say: Say) -> None:
     """Write the ids that begin and end a text, and whether a text gets them; llama.cpp has two that end one."""
     from transformers import AutoTokenizer
+
+    from mt_tools.convert.folder import GENERATION_CONFIG
 
     file = folder / GENERATION_CONFIG
     ends = (read_json(file) if file.is_file() else {}).get("eos_token_id", config.get("eos_token_id"))
