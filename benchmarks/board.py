@@ -56,7 +56,7 @@ def write_runs(folder: Path, runs: int, steps: int) -> None:
 
 
 def write_events(folder: Path, runs: int, steps: int) -> None:
-    """The same figures as TensorBoard's events."""
+    """Write the same figures as TensorBoard's events."""
     from mt_core.protocols import StepRecord
     from mt_train.tracking.tensorboard import TensorBoardWriter
 

@@ -58,7 +58,7 @@ class Access:
 
     @property
     def cookie_value(self) -> str:
-        """What the cookie holds: not the token, which nobody can read from it."""
+        """Return the cookie's value: a hash, from which nobody can read the token."""
         return hashlib.sha256(f"mt-board {self.token}".encode()).hexdigest()
 
 

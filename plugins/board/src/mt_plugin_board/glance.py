@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 from mt_tools.report import open_plain, read_plain, read_state, round_for_json
 
+from .tail import status_of
+
 END_BYTES = 32 * 2**10
 """Bytes at the end of ``metrics.jsonl`` in which the last records are."""
 POINTS = 48
@@ -87,7 +89,7 @@ class Glance:
 
     def refresh(self, now: float) -> bool:
         """Read what has changed; true where the line is another one. Raises ``OSError`` where the folder is gone or cannot be read."""
-        seen = tuple(_status(self.folder / name) for name in (".lock", "about.json", "metrics.jsonl", "completed"))
+        seen = tuple(status_of(self.folder / name) for name in (".lock", "about.json", "metrics.jsonl", "completed"))
         if seen == self._seen and not self._is_live:
             return False
         if seen[1:2] != self._seen[1:2]:
@@ -118,7 +120,7 @@ class Glance:
 
     def _state(self, now: float, row: Mapping[str, Any] | None = None) -> dict[str, Any]:
         row = self.row if row is None else row
-        completed = _status(self.folder / "completed") is not None
+        completed = status_of(self.folder / "completed") is not None
         seconds = row.get("step_seconds") or 0.0
         state = read_state(self.folder, self._about, completed=completed, now=now, step_seconds=seconds)
         self._is_live = state.is_live
@@ -148,14 +150,6 @@ class Glance:
             drawn = "reward" if "reward" in last else "loss"
             row["spark"] = _points(file, size, drawn, last)
         return row
-
-
-def _status(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _object(text: str | None) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from mt_core import MtError
 from mt_tools.report import Curves, Run, RunLines, read_run, read_state
 
-from .tail import LINE_FILES, Tail
+from .tail import LINE_FILES, Tail, status_of
 
 STATIC = ("run.yaml", "about.json", "plugins.lock.json", "completed", ".lock", "checkpoints")
 MOST_EVENTS = 300
@@ -31,7 +31,7 @@ PARTS_OF_FOLDER = ("data", "config", "plugins")
 
 
 class Machine:
-    """What one rank's machine did: each figure over the seconds since the first line."""
+    """Figures of one rank's machine, each over the seconds since the first line."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -142,7 +142,7 @@ class RunReader:
 
     def _read_folder(self, now: float) -> None:
         """Read the files that do not grow where one has changed, and the state in any case."""
-        static = tuple(_status(self.folder / name) for name in STATIC)
+        static = tuple(status_of(self.folder / name) for name in STATIC)
         if self.run is None or static != self._static:
             self.run = read_run(self.folder, self.name, self.lines)
             self._static = static
@@ -180,11 +180,3 @@ def _event(line: str) -> Mapping[str, Any] | None:
         }
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-
-
-def _status(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""What has come to the files of a run since it was asked last."""
+"""Files of a run that are followed: each question is answered with the lines that came since the last one."""
 
 from __future__ import annotations
 
@@ -122,3 +122,12 @@ def _fits(file: BinaryIO, place: _Place) -> bool:
     """Return whether what stands before a place is what stood there."""
     file.seek(place.offset - len(place.mark))
     return file.read(len(place.mark)) == place.mark
+
+
+def status_of(path: Path) -> tuple[int, int, int] | None:
+    """Return by what a file tells that it is another one: inode, size and time; ``None`` where there is none."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

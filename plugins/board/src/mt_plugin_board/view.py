@@ -1,4 +1,4 @@
-"""What a page shows of one or several runs, and what has changed of it since the page was told last."""
+"""Views of one or several runs: everything that a page shows, or what has changed since it was told last."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Known:
 
 @dataclass
 class Sent:
-    """What a page has: how far figures came and in which form, and the texts of its parts."""
+    """State of a page: how far figures came and in which form, and the texts of its parts."""
 
     runs: list[tuple[str, int]] = field(default_factory=list)
     curves: list[Known] = field(default_factory=list)
@@ -222,7 +222,7 @@ def _rank(item: tuple[str, Machine]) -> int:
 
 
 def notices(said: Sequence[tuple[str, Sequence[Any]]]) -> Markup:
-    """What runs said and when, newest first."""
+    """Return the events of runs, newest first."""
     many = len(said) > 1
     lines = sorted(
         ((event["time"], event, name) for name, events in said for event in events), key=lambda line: -line[0]

@@ -170,3 +170,17 @@ def _read_sizes(said: Mapping[str, Any], file: Path, *, crops: bool) -> dict[str
             f"{file} resizes to {edge} x {edge} pixels and then crops; use weights that do one of the two"
         )
     return {"fit": "stretch", "image": edge}
+
+
+def written_values(config: ImageFileConfig) -> dict[str, Any]:
+    """Return the keys of ``preprocessor_config.json`` that every image processor has, as the run has read its images."""
+    return {
+        "do_convert_rgb": True,
+        "do_resize": True,
+        "do_rescale": True,
+        "do_normalize": True,
+        "rescale_factor": 1 / 255,
+        "image_mean": list(config.mean),
+        "image_std": list(config.std),
+        "resample": FILTERS.index(config.filter),
+    }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import WeightsError
 from mt_core.weights import whole_architecture
 
-from .image_config import FILTERS, PREPROCESSOR
+from .image_config import PREPROCESSOR, written_values
 from .image_config import PROCESSOR as PROCESSOR_FILE
 from .tokens import read_tokens
 
@@ -72,16 +72,7 @@ def write_processor(config: ViTConfig, token: str) -> dict[str, dict[str, Any]]:
     side, class_token = config.shape.image, config.form.class_token
     square = {"height": side, "width": side}
     reading = config.processor(side=side, patch=config.shape.patch, before=config.features_before)
-    image = {
-        "do_convert_rgb": True,
-        "do_resize": True,
-        "do_rescale": True,
-        "do_normalize": True,
-        "rescale_factor": 1 / 255,
-        "image_mean": list(config.mean),
-        "image_std": list(config.std),
-        "resample": FILTERS.index(config.filter),
-    }
+    image = written_values(config)
     if config.fit == "stretch":
         image |= {"image_processor_type": "SiglipImageProcessor", "size": square}
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -108,10 +107,9 @@ async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
             raise ClientGoneError
         await task
     finally:
-        for each in (task, watch):
-            each.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await each
+        task.cancel()
+        watch.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)  # what the task raised has gone on already
 
 
 async def _gone(receive: Receive) -> None:

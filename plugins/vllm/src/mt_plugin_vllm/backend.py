@@ -59,9 +59,8 @@ class VllmBackend:
             try:
                 for each in as_completed(asked):
                     yield asked[each], each.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)  # what has not begun need not be asked any more
-                raise
+            finally:
+                pool.shutdown(cancel_futures=True)  # after a fault, what has not begun need not be asked any more
 
     def _ask(self, group: PromptGroup, config: GenerationConfig, end_ids: Sequence[int], model: str) -> Sequence[int]:
         request: dict[str, Any] = {**completion_request(group, config, end_ids, model)}

@@ -168,9 +168,8 @@ class VllmSampler:
             waiting = [pool.submit(self._ask_one, each, config, policy.eos_ids) for each in groups]
             try:
                 return [answer for each in waiting for answer in each.result()]
-            except BaseException:
-                pool.shutdown(cancel_futures=True)  # what has not begun need not be asked any more
-                raise
+            finally:
+                pool.shutdown(cancel_futures=True)  # after a fault, what has not begun need not be asked any more
 
     def _ask_one(self, group: PromptGroup, config: GenerationConfig, eos_ids: Sequence[int]) -> list[ServerAnswer]:
         choices = self._server.complete(completion_request(group, config, eos_ids, self._named_model))

@@ -98,7 +98,7 @@ def _naming(row_id: object) -> Iterator[None]:
 
 
 def _raw_prompt(subject: Subject, turns: Sequence[Message]) -> Prompt:
-    """What stands before the first token of some answer."""
+    """Return the ids, and media, that stand before the first token of any answer."""
     answer = {"role": "assistant", "content": "x", "raw": True, "train": True}
     written = subject.template.encode([*({**turn, "train": False} for turn in turns), answer])
     end = list(written.trained).index(True)

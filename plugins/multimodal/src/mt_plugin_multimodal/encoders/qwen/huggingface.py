@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import WeightsError, WeightsFormat
 from mt_core.weights import CONFIG, WHOLE_TYPES, Loaders, check_folder, is_whole, open_folder, read_json, refuse_values
 
-from ...image_config import FILTERS, PREPROCESSOR, PROCESSOR, processor_of, read_pixels
+from ...image_config import PREPROCESSOR, PROCESSOR, processor_of, read_pixels, written_values
 from ...tokens import read_tokens
 
 if TYPE_CHECKING:
@@ -198,14 +198,7 @@ def write_processor(config: TowerConfig, names: TowerNames, token: str) -> dict[
     """Return ``preprocessor_config.json`` and ``processor_config.json``, which make of an image what the run has made of it."""
     image = {
         "image_processor_type": "Qwen2VLImageProcessor",
-        "do_convert_rgb": True,
-        "do_resize": True,
-        "do_rescale": True,
-        "do_normalize": True,
-        "rescale_factor": 1 / 255,
-        "image_mean": list(config.mean),
-        "image_std": list(config.std),
-        "resample": FILTERS.index(config.filter),
+        **written_values(config),
         "patch_size": config.shape.patch,
         "temporal_patch_size": 2,
         "merge_size": config.merge,
