@@ -211,7 +211,7 @@
     ];
     const runs = grid(columns, { sort: address.get("sort") ?? "state", picks, onPick: update });
     const searches = make("section", { hidden: true }), remarks = make("ul", { className: "remarks", hidden: true });
-    const empty = make("p", { className: "detail", hidden: true }, "No run is here yet. A run appears when it begins to train.");
+    const empty = make("p", { className: "detail", hidden: true }, "No run is here yet. A run appears as soon as mt-train has its folder.");
     byId("content").append(bar, empty, runs.element, searches, remarks);
     filter.addEventListener("input", () => {
       remember({ filter: filter.value });
