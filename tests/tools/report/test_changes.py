@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from mt_tools.report.changes import MOST_WORDS, mark_changes
 
-WORDS = st.lists(st.sampled_from(["the", "cat", " ", "\n", "<b>", "&amp;", "is", "'", "不", "."]), max_size=30).map(" ".join)
+WORDS = st.lists(st.sampled_from(["the", "cat", " ", "\n", "<b>", "&amp;", "is", "'", "不", "."]), max_size=30).map(
+    " ".join
+)
 
 
 def without(name: str, marked: str) -> str:

@@ -18,14 +18,16 @@ _WORD = re.compile(r"(?:\w+|[^\w\s])\s*|\s+")
 
 @lru_cache(maxsize=1024)
 def mark_changes(before: str, after: str) -> Markup | None:
-    """Return the later text with what is new (``ins``) and what is gone (``del``); ``None`` where hardly anything is left, or where they are long.
+    """Return the later text with what is new (``ins``) and what is gone (``del``).
+
+    ``None`` where hardly a word is the same, or where they are long.
 
     What is secret goes first: cut into words it would not be known any more.
     """
-    words = [_WORD.findall(redact(text)) for text in (before, after)]
+    words: list[list[str]] = [_WORD.findall(redact(text)) for text in (before, after)]
     if max(map(len, words)) > MOST_WORDS:
         return None
-    matcher = SequenceMatcher(None, *words, autojunk=False)  # else a word that comes often is none
+    matcher = SequenceMatcher(None, words[0], words[1], autojunk=False)  # else a word that comes often is none
     if matcher.quick_ratio() < LEAST_IN_COMMON or matcher.ratio() < LEAST_IN_COMMON:
         return None
     pieces: list[str] = []

@@ -193,7 +193,9 @@
     const columns = [
       { key: "run", title: "Run", of: (row) => row.id, fill: (cell, row) => {
         if (!cell.firstChild) cell.append(make("a", { href: link("/runs", [["run", row.id]]) }, row.name ?? row.id), make("span", { className: "detail" }));
-        cell.lastChild.textContent = row.problem || (row.model ?? "").replace(/ from .*/, "");
+        const model = (row.model ?? "").replace(/ from .*/, "");
+        cell.lastChild.textContent = row.problem || [model, row.reason].filter(Boolean).join(": ");
+        cell.lastChild.title = row.reason ?? "";
       } },
       { key: "state", title: "State", of: (row) => ORDER[row.state] ?? 9, fill: (cell, row) => {
         if (!cell.firstChild) cell.append(make("span"));
@@ -345,7 +347,7 @@
           getSelection().selectAllChildren(place.querySelector("code"));
         }
       });
-      place.replaceChildren(make("span", { className: "detail" }, "go on with it: "), make("code", {}, command), button);
+      place.replaceChildren(make("span", { className: "detail" }, command.includes("--resume") ? "go on with it: " : "run it again: "), make("code", {}, command), button);
     };
     const snapshot = (content) => {
       problem(content.problem);
@@ -372,6 +374,7 @@
         page.charts.refresh();
       }
       if (content.parts) setParts(content.parts);
+      if (content.command) setCommand(content.command);
       if ("machine" in content) drawMachine(content.machine);
       if (content.growth) {
         grow(page.machine, content.growth);

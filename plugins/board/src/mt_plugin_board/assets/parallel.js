@@ -4,7 +4,7 @@
    a column are names, `better` is 1 or -1, `picks` the chosen ids and `shown` tells which trials are. */
 const parallelAxes = ({ figure, onPick }) => {
   const HEIGHT = 300, TOP = 34, BOTTOM = 16, LEFT = 16, RIGHT = 104, APART = 128;
-  const MOST_LINES = 1000, MOST_NAMES = 14, MOST_LETTERS = 17;
+  const MOST_LINES = 1000, MOST_NAMES = 14, MOST_LETTERS = 17, FEW_VALUES = 8;
   const LOGARITHMIC = 50; // positive numbers whose largest is so many times the least
   const node = (name, properties = {}, ...children) => {
     const made = Object.assign(document.createElement(name), properties);
@@ -31,12 +31,15 @@ const parallelAxes = ({ figure, onPick }) => {
       const every = Math.ceil(all.length / MOST_NAMES);
       return { key, title, at, ticks: all.filter((_, index) => index % every === 0).map((name) => [at(name), name]) };
     }
+    const each = [...new Set(values)].sort((a, b) => a - b);
     const low = Math.min(...values), high = Math.max(...values);
     if (!values.length || low === high) return { key, title, at: () => 0.5, ticks: values.length ? [[0.5, figure(low)]] : [] };
     const logarithmic = low > 0 && high / low >= LOGARITHMIC, of = logarithmic ? Math.log : (value) => value;
     const at = (value) => (of(value) - of(low)) / (of(high) - of(low));
     const middle = logarithmic ? Math.sqrt(low * high) : (low + high) / 2;
-    return { key, title: logarithmic ? `${title} (log)` : title, at, ticks: [low, middle, high].map((value) => [at(value), figure(value)]) };
+    const far = (value, index, all) => index === 0 || value === high || (at(value) - at(all[index - 1]) >= 0.08 && at(high) - at(value) >= 0.08);
+    const ticks = (each.length <= FEW_VALUES ? each.filter(far) : [low, middle, high]).map((value) => [at(value), figure(value)]);
+    return { key, title: logarithmic ? `log ${title}` : title, at, ticks };
   };
   const describe = (columns, trial) => columns.map(({ key, title }) => `${title} ${typeof trial[key] === "number" ? figure(trial[key]) : trial[key] ?? "–"}`).join(", ");
   const point = (index) => {
