@@ -21,7 +21,8 @@ from one_rank import OneRank
 from mt_conformance import BaseRewardConformance
 from mt_core import ComponentError, UsageError
 from mt_plugin_alignment import Answer, plugin
-from mt_plugin_alignment.reward_functions.service import HttpConfig, HttpReward
+from mt_plugin_alignment.reward_functions.service import HttpReward
+from mt_plugin_alignment.reward_functions.service_config import HttpConfig
 from mt_plugin_alignment.scores import ScoreOptions, score_answers
 
 SECRET = "Bearer very-secret-7f3a9"

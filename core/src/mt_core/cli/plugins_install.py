@@ -8,7 +8,6 @@ import importlib.util
 import json
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -162,6 +161,8 @@ def _distribution(name: str, found: list[PluginInfo]) -> str:
 def _run(words: list[str]) -> None:
     """Run the installer, whose output goes to standard error. Raises ``MtError`` where there is none, or it fails."""
     command = _installer(words)
+    import subprocess  # here: a listing needs none
+
     result = subprocess.run(command, stdout=sys.stderr, check=False)
     if result.returncode:
         raise MtError(f"{shlex.join(command)} ended with {result.returncode}; what it said is above")

@@ -28,7 +28,7 @@ class DecoderConfig(ModelConfig):
     ffn_dim: int = Field(gt=0, le=16_777_216, description="hidden width of the gated MLP (channels)")
     norm_eps: float = Field(1e-6, gt=0, lt=1, description="added to the mean square in RMSNorm")
     rope_theta: float = Field(10_000.0, gt=1, description="base of the rotary wavelengths")
-    rope_scaling: RopeScaling = Field(RopeScaling(), description="stretch of the rotary positions")
+    rope_scaling: RopeScaling = Field(default_factory=RopeScaling, description="stretch of the rotary positions")
     tie_embeddings: bool = Field(False, description="the head's weight is the embedding's")
 
     @property

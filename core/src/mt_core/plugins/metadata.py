@@ -95,11 +95,12 @@ def _describe(point: EntryPoint, selection: Selection) -> PluginInfo:
     distribution = point.dist
     assert distribution is not None, "an installed entry point belongs to a distribution"
     sources = sources_of(distribution)
-    name = distribution.name or point.name  # a damaged dist-info has neither name nor version
+    metadata = distribution.metadata  # read anew each time that somebody asks
+    name = metadata["Name"] or point.name  # a damaged dist-info has neither name nor version
     return PluginInfo(
         name=point.name,
         distribution=name,
-        version=distribution.version or UNKNOWN,
+        version=metadata["Version"] or UNKNOWN,
         module=point.value,
         location=sources or str(Path(str(distribution.locate_file(""))).resolve()),
         blocked=selection.blocks(point.name, name),

@@ -15,9 +15,8 @@ from mt_core.errors import STOPPED, UsageError
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
-from mt_core.plugins.metadata import Selection
 from mt_core.tracking.logs import notice
-from mt_train.assemble.discovery import show_notices
+from mt_train.assemble.discovery import load_plugins, show_notices
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.checkpoint.completion import describe_finished, is_finished
@@ -66,7 +65,7 @@ def _train(words: list[str]) -> int:
         print(describe_version("mt-train"))
         return 0
     ranks(planned="dry_run" in flags)  # before anything is said, which the first process does for all
-    host = PluginHost.discover(Selection.from_environment(flags.get("block_plugin", [])))
+    host = load_plugins(flags.get("block_plugin", []))
     request = _request(parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds), host.kinds)
     if "help" in request.flags:
         from mt_train.cli.train_help import help_text

@@ -106,8 +106,15 @@ def options(prefix: str, config: type[MtConfig]) -> list[str]:
 
 def _option(prefix: str, name: str, field: FieldInfo) -> str:
     flag = f"--{prefix}.{name}".replace("_", "-")
-    default = "" if field.is_required() else f" (default: {_format(field.get_default(call_default_factory=True))})"
+    default = "" if field.is_required() else f" (default: {_default(field)})"
     return f"  {flag:<34} {field.description or ''}{default}"
+
+
+def _default(field: FieldInfo) -> str:
+    """Return the default as text. A config that is made without values differs in nothing, and making one builds its validators."""
+    made = field.default_factory
+    fresh = made is not None and made is nested_config(field.annotation)
+    return _format(None if fresh else field.get_default(call_default_factory=True))
 
 
 def _format(value: Any) -> str:

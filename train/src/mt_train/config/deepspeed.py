@@ -84,8 +84,10 @@ class LossScaleOptions(_OwnKeys):
 class DeepSpeedOptions(_OwnKeys):
     """Named and nested as in DeepSpeed's JSON (https://www.deepspeed.ai/docs/config-json)."""
 
-    zero_optimization: ZeroOptions = Field(ZeroOptions(), description="how much travels at once, and when")
-    fp16: LossScaleOptions = Field(LossScaleOptions(), description="how the scale of the loss is found")
+    zero_optimization: ZeroOptions = Field(
+        default_factory=ZeroOptions, description="how much travels at once, and when"
+    )
+    fp16: LossScaleOptions = Field(default_factory=LossScaleOptions, description="how the scale of the loss is found")
     communication_data_type: Literal["fp32", "bf16", "fp16"] | None = Field(
         None, description="precision in which gradients travel"
     )

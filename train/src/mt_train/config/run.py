@@ -72,7 +72,7 @@ class ModelRef(SlotRef):
     """The model: its family, where its weights come from, and its shape."""
 
     options: SerializeAsAny[ModelConfig]
-    source: ModelOptions = ModelOptions()
+    source: ModelOptions = Field(default_factory=ModelOptions)
 
     def as_raw(self) -> dict[str, Any]:
         core = {key: value for key, value in self.source.model_dump(mode="json").items() if value not in (None, [], ())}
@@ -92,7 +92,7 @@ class AdapterOptions(MtConfig):
 class AdapterRef(SlotRef):
     """The adapter: its method and options, and where its first values come from."""
 
-    source: AdapterOptions = AdapterOptions()
+    source: AdapterOptions = Field(default_factory=AdapterOptions)
 
     def as_raw(self) -> dict[str, Any]:
         return {**self.method(), **self.source.model_dump(mode="json", exclude_none=True)}
@@ -119,12 +119,12 @@ class RunConfig(MtConfig):
     extensions: Mapping[str, SlotRef | tuple[SlotRef, ...]] = Field(
         default_factory=dict, description="components of kinds that plugins bring, by the key of their kind"
     )
-    data: DataConfig = DataConfig()
-    train: TrainConfig = TrainConfig()
-    parallel: ParallelConfig = ParallelConfig()
-    eval: EvalConfig = EvalConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    log: LogConfig = LogConfig()
+    data: DataConfig = Field(default_factory=DataConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    parallel: ParallelConfig = Field(default_factory=ParallelConfig)
+    eval: EvalConfig = Field(default_factory=EvalConfig)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    log: LogConfig = Field(default_factory=LogConfig)
 
     def __init__(self, /, **values: Any) -> None:
         """Fill every slot and section. Raises ``ConfigError`` with every fault; ``load_config`` makes one of plain data."""

@@ -290,7 +290,7 @@ class ParallelConfig(MtConfig):
     )
     timeout_seconds: int = Field(600, gt=0, le=31_536_000, description="how long a rank waits for the others (seconds)")
     deepspeed: DeepSpeedOptions = Field(
-        DeepSpeedOptions(), description="options of DeepSpeed's own, as its JSON has them"
+        default_factory=DeepSpeedOptions, description="options of DeepSpeed's own, as its JSON has them"
     )
 
     @model_validator(mode="before")

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core import ANY, Component, UsageError
 
 from ..reward_functions.models import AdapterReward, AdapterRewardConfig, ModelReward, ModelRewardConfig
 from ..reward_functions.python_file import PythonConfig, PythonReward
-from ..reward_functions.service import HttpConfig, HttpReward
+from ..reward_functions.service_config import HttpConfig
 from ..reward_functions.texts import Exact, ExactConfig, Length, LengthConfig, Pattern, PatternConfig
+
+if TYPE_CHECKING:
+    from ..reward_functions.service import HttpReward
+
+
+def _ask_service(config: HttpConfig) -> HttpReward:
+    from ..reward_functions.service import HttpReward  # http and ssl load here, not when plugins are listed
+
+    return HttpReward(config)
+
 
 REWARDS: tuple[Component, ...] = (
     Component(
@@ -56,7 +66,7 @@ REWARDS: tuple[Component, ...] = (
     Component(
         name="http",
         config=HttpConfig,
-        build=HttpReward,
+        build=_ask_service,
         summary="what a service says, to which answers are posted as JSON",
         layouts=ANY,
     ),

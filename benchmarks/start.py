@@ -1,0 +1,94 @@
+"""What a command costs before it does anything: processor and wall seconds of fresh processes, beside Python's own.
+
+The cases alternate, so that other work on the machine disturbs all of them alike; medians are shown, with the least in brackets. Beside the
+commands: an interpreter that does nothing, and imports that no command can do without. ``--modules`` adds which distributions the
+modules of `mt-train --help` are of, with the seconds in them, as ``python -X importtime`` has them (longer than without it).
+
+    python benchmarks/start.py --rounds 15
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+
+GROUP = "mt_core.plugins"
+PYTHON = {
+    "python -c pass": "pass",
+    "import importlib.metadata": "import importlib.metadata",
+    "entry points of all distributions": f"import importlib.metadata as m; m.entry_points(group={GROUP!r})",
+    "import pydantic (BaseModel, Field)": "from pydantic import BaseModel, Field",
+    "import mt_core": "import mt_core",
+    "mt-plugins, imported": "import mt_core.cli.plugins",
+    "mt-train, imported": "import mt_train.cli.train",
+}
+COMMANDS = ("mt-plugins list", "mt-train --version", "mt-train --help", "mt-train --model llama --print-config")
+
+
+def cases() -> dict[str, list[str]]:
+    """The command line of each case."""
+    found = {name: [sys.executable, "-c", code] for name, code in PYTHON.items()}
+    for command in COMMANDS:
+        program, *words = command.split()
+        found[command] = [shutil.which(program) or program, *words]
+    return found
+
+
+def seconds(command: list[str]) -> tuple[float, float]:
+    """Processor and wall seconds of one fresh process, its children included."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
+
+
+def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Seconds of each case, in turn; the first round, which fills the caches, is not counted."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for number in range(rounds + 1):
+        for name, command in cases().items():
+            taken = seconds(command)
+            if number:
+                found[name].append(taken)
+    return found
+
+
+def import_seconds() -> tuple[Counter[str], Counter[str]]:
+    """Modules of each top-level package that ``mt-train --help`` imports, and the seconds in their own code."""
+    line = [sys.executable, "-X", "importtime", "-m", "mt_train.cli.train", "--help"]
+    said = subprocess.run(line, capture_output=True, text=True, check=True).stderr
+    counts, taken = Counter[str](), Counter[str]()
+    for row in said.splitlines()[1:]:
+        own, _, name = (part.strip() for part in row.removeprefix("import time:").split("|"))
+        package = name.partition(".")[0]
+        counts[package] += 1
+        taken[package] += float(own) / 1e6
+    return counts, taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--modules", action="store_true", help="also where imports go")
+    arguments = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}\n")
+    print(f"{'':40} {'processor, s':>18} {'wall, s':>18}")
+    for name, taken in measure(arguments.rounds).items():
+        columns = [f"{statistics.median(each):.3f} ({min(each):.3f})" for each in zip(*taken, strict=True)]
+        print(f"{name:40} {columns[0]:>18} {columns[1]:>18}")
+    if arguments.modules:
+        counts, taken_by = import_seconds()
+        print(f"\n{sum(counts.values())} modules, {sum(taken_by.values()):.2f} s")
+        for package, spent in taken_by.most_common(12):
+            print(f"{package:40} {counts[package]:5} {spent:.3f}")
+
+
+if __name__ == "__main__":
+    main()
