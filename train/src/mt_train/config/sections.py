@@ -232,6 +232,15 @@ class TrainConfig(MtConfig):
         description="attention kernel; auto is the fastest of torch's own that device, precision and model allow",
     )
     compile: bool = Field(False, description="torch.compile on each block")
+    matmul: Literal["auto", "fp8"] = Field(
+        "auto",
+        description="products of the blocks' linear layers: auto is in the run's precision, fp8 in 8 bits (bf16 runs; GPUs from Ada on)",
+    )
+    fp8_min_size: int = Field(
+        16_777_216,
+        gt=0,
+        description="smallest weight that matmul=fp8 concerns (numbers); below it casts cost more than they save",
+    )
     tf32: bool = Field(
         False, description="fp32 products in TensorFloat-32 on a GPU that has it: 10 bits of mantissa instead of 23"
     )
