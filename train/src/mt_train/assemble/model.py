@@ -70,7 +70,9 @@ def build_engine(
     fill_model(model, source, seed=config.train.seed, process=process)
     if config.train.matmul == "fp8":
         say(describe_fp8(multiply_in_fp8(model, least=config.train.fp8_min_size, device=process.device)))
-    model.attention = attention = SdpaAttention(config.train.attention)
+    model.attention = attention = SdpaAttention(
+        "flash" if config.train.attention == "flash3" else config.train.attention
+    )
     if plan.sequence > 1:
         model.attention = UlyssesAttention(attention, sequence_group(process, plan.sequence), plan.sequence)
     model.checkpoint_blocks = config.train.activation_checkpointing

@@ -227,9 +227,10 @@ class TrainConfig(MtConfig):
     )
     max_skips: int = Field(10, gt=0, description="most steps that on_nonfinite=skip may pass over before the run ends")
     activation_checkpointing: bool = Field(False, description="recompute each block in the backward, to save memory")
-    attention: Literal["auto", "math", "efficient", "flash"] = Field(
+    attention: Literal["auto", "math", "efficient", "flash", "flash3"] = Field(
         "auto",
-        description="attention kernel; auto is the fastest of torch's own that device, precision and model allow",
+        description="attention kernel; auto is the fastest of torch's own that device, precision and model allow, flash3 an installed"
+        " FlashAttention 3 in its place (Hopper's GPUs)",
     )
     compile: bool = Field(False, description="torch.compile on each block")
     matmul: Literal["auto", "fp8"] = Field(
