@@ -10,28 +10,28 @@ SPENT_ON = ("compute", "memory", "network", "bubble")
 
 def describe_fit(fit: Mapping[str, Any]) -> str:
     """Describe whether a run fits, what makes it fit, and how long its rows may be."""
-    need = f"{_gib(fit['needed'])} of {_gib(fit['device'])} GiB a rank on {fit['gpu']}, {fit['kept_free']:.0%} kept free"
+    need = f"{_gib(fit['needed'])} of {_gib(fit['gpu_memory'])} GiB a rank on {fit['gpu']}, {fit['kept_free']:.0%} kept free"
     lines = [("fits" if fit["fits"] else "too large", need)]
     if fit["host_needed"]:
         lines.append(("host", _host(fit)))
-    lines += [("fits with" if not number else "or", _fix(each)) for number, each in enumerate(fit["fixes"])]
+    lines += [("fits with" if not number else "or", _fix(each, fit["per_node"])) for number, each in enumerate(fit["fixes"])]
     if not fit["fits"] and not fit["fixes"]:
         lines.append(("fits on", _nodes(fit["nodes"])))
     if fit["longest_row"] is not None:
         lines.append(("longest row", _longest(fit)))
-    if not fit["counted"]:
+    if not fit["activations_counted"]:
         lines.append(("", "without activations, which cannot be counted for this model"))
     return "\n".join(f"{title:<12}{text}" for title, text in lines)
 
 
 def _host(fit: Mapping[str, Any]) -> str:
     node = fit["host_needed"] * fit["per_node"]
-    of = "; --host-memory GIB checks it" if fit["host_memory"] is None else f" of {_gib(fit['host_memory'])}"
-    return f"{_gib(fit['host_needed'])} GiB a rank, {_gib(node)} GiB a node{of}"
+    guess = "" if fit["host_memory_given"] else " (as many are; --host-memory GIB says it)"
+    return f"{_gib(node)} of {_gib(fit['host_memory'])} GiB a node{guess}"
 
 
-def _fix(fix: Mapping[str, Any]) -> str:
-    host = f" and {_gib(fix['host_needed'])} GiB of host memory" if fix["host_needed"] else ""
+def _fix(fix: Mapping[str, Any], per_node: int) -> str:
+    host = f", host {_gib(fix['host_needed'] * per_node)} GiB a node" if fix["host_needed"] else ""
     return f"{format_changes(fix['changes'])} ({_gib(fix['needed'])} GiB{host})"
 
 

@@ -13,20 +13,21 @@ from mt_train.planning.dry_run import PaperRun, count_row_tokens, stages_on_pape
 
 KEPT_FREE = 0.1
 """Share that is added to what a rank is counted to hold: for what an allocator loses, kernels' workspaces and the device's own context."""
+USUAL_HOST = 2 * 2**40
+"""Bytes of host memory that a node is taken to have where nobody says it: those of a DGX H100 (https://docs.nvidia.com/dgx/dgxh100-user-guide)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Bytes of memory of a device, and of the host of a node, for so many ranks; ``None`` where nobody has said it."""
+    """Bytes of memory of a device, and of the host of a node, which so many ranks share."""
 
     device: int
-    host: int | None
+    host: int
     per_node: int
 
     def holds(self, candidate: Candidate) -> bool:
         """Return whether a layout fits, with ``KEPT_FREE`` on top."""
-        in_host = self.host is None or candidate.host * self.per_node * (1 + KEPT_FREE) <= self.host
-        return candidate.needed <= self.device and in_host
+        return candidate.needed <= self.device and candidate.host * self.per_node * (1 + KEPT_FREE) <= self.host
 
 
 @dataclass(frozen=True, kw_only=True)

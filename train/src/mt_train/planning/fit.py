@@ -32,6 +32,8 @@ MOST_NODES = 1024
 """Nodes up to which more of them are tried."""
 ROW_UNIT = 128
 """Lengths of rows are rounded down to a multiple of this (tokens)."""
+ROW_SLACK = 1 / 64
+"""Share of the longest row that may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,29 +82,27 @@ def pinned_rows(config: RunConfig, plan: Plan) -> RunConfig:
 def longest_row(paper: PaperRun, config: RunConfig, room: Room) -> int | None:
     """Return the most tokens of a row with which a run fits as it is, found by the slope of memory over length and then weighed."""
 
-    def weighed(tokens: int) -> Candidate | None:
-        return weigh(paper, config, paper.plan.world, tokens)
-
-    fits, beyond, tokens = 0, MOST_TOKENS + 1, ROW_UNIT * paper.plan.sequence
-    shorter, longer = weighed(tokens), weighed(2 * tokens)
-    if shorter is None or longer is None or longer.device <= shorter.device or not room.holds(shorter):
-        return None
-    slope = (longer.needed - shorter.needed) / tokens
-    fits = tokens
-    for _ in range(8):
-        found = weighed(fits)
-        assert found is not None, "a length of rows changes no layout"
-        guess = fits + int((room.device - found.needed) / slope)
-        guess = min(guess, beyond - 1) // ROW_UNIT * ROW_UNIT
-        if guess <= fits:
-            break
-        candidate = weighed(guess)
+    def weighed(tokens: int) -> Candidate:
+        candidate = weigh(paper, config, paper.plan.world, tokens)
         assert candidate is not None, "a length of rows changes no layout"
-        if room.holds(candidate):
-            slope = max(slope, (candidate.needed - found.needed) / (guess - fits))
-            fits = guess
+        return candidate
+
+    fits, beyond = ROW_UNIT * paper.plan.sequence, MOST_TOKENS + 1
+    last, ahead = weighed(fits), weighed(2 * fits)
+    slope = (ahead.needed - last.needed) / fits
+    if slope <= 0 or not room.holds(last):
+        return None
+    while beyond - fits > max(ROW_UNIT, fits * ROW_SLACK):
+        guess = fits + int((room.device - last.needed) / slope)
+        guess = max(fits + ROW_UNIT, guess if guess < beyond else (fits + beyond) // 2) // ROW_UNIT * ROW_UNIT
+        candidate = weighed(min(guess, MOST_TOKENS))
+        slope = max((candidate.needed - last.needed) / (guess - fits), 1 / ROW_UNIT)
+        if not room.holds(candidate):
+            beyond = guess
+        elif guess >= MOST_TOKENS:
+            return MOST_TOKENS
         else:
-            beyond, slope = guess, (candidate.needed - found.needed) / (guess - fits)
+            fits, last = guess, candidate
     return fits
 
 

@@ -9,15 +9,14 @@ from itertools import pairwise, product
 from typing import Any
 
 from mt_core.errors import ConfigError, Fault, MtError
-from mt_core.nn import Router
 from mt_train.config.run import RunConfig
 from mt_train.engine.layout_suggestion import with_changes
 from mt_train.engine.plan import Plan
 from mt_train.planning.candidates import Candidate, Room, accepted_plan, weigh
+from mt_train.planning.counts import Counts
 from mt_train.planning.dry_run import PaperRun, count_row_tokens
 from mt_train.planning.fit import pinned_rows
 from mt_train.planning.memory import ACCUMULATED, BYTES, Content
-from mt_train.planning.meta_model import MetaModel
 from mt_train.planning.step_time import (
     Cluster,
     StepTime,
@@ -64,7 +63,7 @@ def find_layouts(paper: PaperRun, room: Room, cluster: Cluster) -> LayoutSearch:
         problem = "nothing is known of the time that offloading takes."
         raise ConfigError([Fault(key="parallel.offload", problem=problem, fix="Leave it out, or leave out --plan.")])
     config, world = pinned_rows(paper.parts.config, paper.plan), paper.plan.world
-    every = list(_changes(config, paper.plan))
+    every = list(layout_changes(config, paper.plan))
     timed = []
     for changes in every:
         changed = with_changes(config, changes)
@@ -93,7 +92,7 @@ def find_layouts(paper: PaperRun, room: Room, cluster: Cluster) -> LayoutSearch:
     return LayoutSearch(fastest=tuple(fastest), tried=len(every), accepted=len(timed), too_large=too_large)
 
 
-def _changes(config: RunConfig, plan: Plan) -> Iterator[dict[str, Any]]:
+def layout_changes(config: RunConfig, plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield the keys of each layout; the rows of a step stay."""
     n_experts = getattr(config.model.options, "n_experts", None)
     stages = [0, 1, 2, 3] if plan.dtype == "fp32" else [1, 2, 3]
@@ -131,37 +130,32 @@ def _divisors(number: int, most: int) -> list[int]:
 
 def time_layout(paper: PaperRun, config: RunConfig, plan: Plan, cluster: Cluster) -> StepTime:
     """Return the time of a step in a layout: that of the stage with most to do. Raises ``MtError`` for a model that cannot be cut so."""
-    meta = paper.counts.meta(plan.pipeline)
     row_tokens = count_row_tokens(config, paper.data)
     return max(
         (
-            step_time(work, _traffic(paper, config, plan, cluster, content, work), cluster.gpu, stages=plan.pipeline)
+            step_time(work, _traffic(config, plan, paper.counts, cluster, content, work), cluster.gpu, stages=plan.pipeline)
             for work, content in zip(
-                _work(config, plan, meta, cluster, row_tokens), paper.counts.contents(plan), strict=True
+                _work(config, plan, paper.counts, cluster, row_tokens), paper.counts.contents(plan), strict=True
             )
         ),
         key=lambda time: time.seconds,
     )
 
 
-def _work(config: RunConfig, plan: Plan, meta: MetaModel, cluster: Cluster, row_tokens: int) -> Iterator[Work]:
+def _work(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, row_tokens: int) -> Iterator[Work]:
     """Yield what each stage computes, as its share of weights that multiply and of blocks."""
-    layers = list(meta.model.layers())
-    sizes = [0, *(sum(each.numel() for each in layer.module.parameters()) for layer in layers[1:])]
-    trained = [
-        0, *(sum(each.numel() for each in layer.module.parameters() if each.requires_grad) for layer in layers[1:])
-    ]
-    products = meta.model.flops_per_token(1) / 3  # counted as three forwards: of operations, inputs' and weights' gradients
-    attention = meta.model.flops_per_token(row_tokens) / 3 - products
-    recomputed = RECOMPUTED[config.train.activation_checkpointing]
-    backward = 1 + sum(trained) / max(1, sum(sizes))  # what is frozen has no gradients of weights
-    blocks, width = len(layers) - 3, model_width(config, meta)
-    for start, end in pairwise(meta.bounds):
-        here = len(range(max(start, 1), min(end, len(layers) - 2)))
+    shape, model, recomputed = counts.shape(plan.pipeline), counts.meta(plan.pipeline).model, _recomputed(config)
+    sizes, total = (0, *shape.layers[1:]), max(1, sum(shape.layers[1:]))
+    products = model.flops_per_token(1) / 3  # counted as three forwards: of operations, inputs' and weights' gradients
+    attention = model.flops_per_token(row_tokens) / 3 - products
+    backward = 1 + sum(shape.trained[1:]) / total  # what is frozen has no gradients of weights
+    blocks = len(sizes) - 3
+    for start, end in pairwise(counts.meta(plan.pipeline).bounds):
+        here = len(range(max(start, 1), min(end, blocks + 1)))
         yield Work(
-            products=products * sum(sizes[start:end]) / max(1, sum(sizes)),
+            products=products * sum(sizes[start:end]) / total,
             attention=attention * here / max(1, blocks) * (3 + recomputed) / (1 + backward + recomputed),
-            channels=here * width,
+            channels=here * shape.width,
             backward=backward,
             recomputed=recomputed,
             tokens=plan.micro_batch_size * row_tokens / plan.sequence,
@@ -172,10 +166,10 @@ def _work(config: RunConfig, plan: Plan, meta: MetaModel, cluster: Cluster, row_
 
 
 def _traffic(
-    paper: PaperRun, config: RunConfig, plan: Plan, cluster: Cluster, content: Content, work: Work
+    config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, content: Content, work: Work
 ) -> Traffic:
     """Return the seconds that a stage's ranks spend on the wire."""
-    size, ranks, meta = BYTES[plan.dtype], plan.sharing_ranks, paper.counts.meta(plan.pipeline)
+    size, ranks, shape = BYTES[plan.dtype], plan.sharing_ranks, counts.shape(plan.pipeline)
     each, ending = zero_bytes(
         plan.zero_stage,
         ranks=ranks,
@@ -184,7 +178,7 @@ def _traffic(
         weight_bytes=size,
         gradient_bytes=ACCUMULATED[plan.dtype] if plan.zero_stage == 1 else size,
     )
-    passes, width = 2 + work.recomputed, model_width(config, meta)
+    passes, width = 2 + work.recomputed, shape.width
     queries, keys = attention_widths(config, width)
     waited = exchange_bytes(
         ranks=plan.sequence,
@@ -195,13 +189,12 @@ def _traffic(
         number_bytes=size,
         passes=passes,
     ) / cluster.pair_bandwidth(plan.sequence)
-    routers = [module for module in meta.model.modules() if isinstance(module, Router)]
-    if plan.expert > 1 and routers:
+    if plan.expert > 1:
         waited += expert_bytes(
             ranks=plan.expert,
             tokens=work.tokens,
-            layers=len(routers),
-            chosen=max(router.options.top_k for router in routers),
+            layers=shape.mixtures,
+            chosen=shape.chosen,
             width=width,
             number_bytes=size,
             passes=passes,
@@ -213,11 +206,8 @@ def _traffic(
     return Traffic(hidden=each / bandwidth, waited=waited, ending=ending / bandwidth, updated=updated)
 
 
-def model_width(config: RunConfig, meta: MetaModel) -> int:
-    """Return D: what the head multiplies."""
-    head = meta.model.layers()[-1].module
-    widths = [parameter.shape[-1] for parameter in head.parameters() if parameter.dim() == 2]
-    return int(getattr(config.model.options, "dim", 0) or max(widths, default=1))
+def _recomputed(config: RunConfig) -> float:
+    return RECOMPUTED[config.train.activation_checkpointing]
 
 
 def attention_widths(config: RunConfig, width: int) -> tuple[float, float]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mt_train.planning.candidates import KEPT_FREE, Candidate, Room
+from mt_train.planning.candidates import KEPT_FREE, USUAL_HOST, Candidate, Room
 from mt_train.planning.dry_run import PaperRun
-from mt_train.planning.fit import Verdict, judge
+from mt_train.planning.fit import judge
 from mt_train.planning.hardware import Hardware
 from mt_train.planning.layouts import TimedLayout, find_layouts
 from mt_train.planning.step_time import CONSTANTS, FITTED_LIKE, Cluster
@@ -16,7 +16,7 @@ SECONDS_OF_A_DAY = 86_400
 
 def room_of(hardware: Hardware) -> Room:
     """Return the memory of the machines."""
-    return Room(device=hardware.gpu.memory, host=hardware.host_memory, per_node=hardware.per_node)
+    return Room(device=hardware.gpu.memory, host=hardware.host_memory or USUAL_HOST, per_node=hardware.per_node)
 
 
 def report_fit(paper: PaperRun, hardware: Hardware) -> dict[str, Any]:
@@ -25,12 +25,13 @@ def report_fit(paper: PaperRun, hardware: Hardware) -> dict[str, Any]:
     limit = getattr(paper.parts.config.model.options, "max_seq_len", None)
     return {
         "gpu": hardware.gpu.name,
-        "device": hardware.gpu.memory,
-        "host_memory": hardware.host_memory,
+        "gpu_memory": hardware.gpu.memory,
+        "host_memory": hardware.host_memory or USUAL_HOST,
+        "host_memory_given": hardware.host_memory is not None,
         "per_node": hardware.per_node,
         "kept_free": KEPT_FREE,
         "fits": verdict.fits,
-        "counted": all(stage["memory"]["activations"] is not None for stage in verdict.candidate.stages),
+        "activations_counted": all(stage["memory"]["activations"] is not None for stage in verdict.candidate.stages),
         **_needs(verdict.candidate),
         "fixes": [{"changes": dict(fix.changes), **_needs(fix.candidate)} for fix in verdict.fixes],
         "nodes": verdict.nodes,
@@ -40,7 +41,9 @@ def report_fit(paper: PaperRun, hardware: Hardware) -> dict[str, Any]:
 
 
 def _needs(candidate: Candidate) -> dict[str, int]:
-    return {"needed": candidate.needed, "host_needed": round(candidate.host * (1 + KEPT_FREE))}
+    """Return the bytes that the plan counts on a rank's device, and what that needs there and in the host's memory."""
+    host = round(candidate.host * (1 + KEPT_FREE))
+    return {"memory": candidate.device, "needed": candidate.needed, "host_needed": host}
 
 
 def report_layouts(paper: PaperRun, hardware: Hardware, steps: int) -> dict[str, Any]:
@@ -68,11 +71,8 @@ def _layout(timed: TimedLayout, steps: int) -> dict[str, Any]:
         "tokens_per_second_per_gpu": timed.tokens_per_second / plan.world,
         "mfu": timed.mfu,
         **_needs(timed.candidate),
-        "counted": timed.candidate.device,
         "days": steps * timed.time.seconds / SECONDS_OF_A_DAY,
         "shares": timed.time.shares,
         "bound": timed.time.bound,
     }
 
-
-__all__ = ["Verdict", "report_fit", "report_layouts", "room_of"]
