@@ -68,9 +68,7 @@ def fit(rows: Sequence[dict[str, Any]], start: Constants = CONSTANTS, steps: int
         if min(values) <= 0 or values[-1] > 1:
             return math.inf
         constants = _from_values(values)
-        return sum(
-            math.log(predict(row, constants) / row["tokens_per_second_per_gpu"]) ** 2 for row in rows
-        )
+        return sum(math.log(predict(row, constants) / row["tokens_per_second_per_gpu"]) ** 2 for row in rows)
 
     values = [*(start.products[each] for each in ARCHITECTURES), *(start.attention[each] for each in ARCHITECTURES)]
     return _from_values(_minimize(loss, [*values, start.pointwise, start.overlap], steps))
@@ -137,7 +135,11 @@ def main() -> None:
         print(constants)
         for model in sorted({row["model"] for row in fitted_rows(rows)}):
             others = fit([row for row in fitted_rows(rows) if row["model"] != model], constants)
-            print(_describe(f"without {model}", errors([row for row in fitted_rows(rows) if row["model"] == model], others)))
+            print(
+                _describe(
+                    f"without {model}", errors([row for row in fitted_rows(rows) if row["model"] == model], others)
+                )
+            )
     for use in ("fit", "held out", "misfit"):
         chosen = [row for row in rows if row["use"] == use]
         print(_describe(use, errors(chosen, constants)))

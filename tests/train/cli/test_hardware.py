@@ -11,7 +11,17 @@ import pytest
 from mt_train.cli.fit import format_changes
 from mt_train.cli.train import main
 
-RUN = ("--model", "llama", "--model.max-seq-len", "65536", "--data.batching", "packing", "--train.steps", "100", "--dry-run")
+RUN = (
+    "--model",
+    "llama",
+    "--model.max-seq-len",
+    "65536",
+    "--data.batching",
+    "packing",
+    "--train.steps",
+    "100",
+    "--dry-run",
+)
 LARGE = (
     *("--model.dim", "2048", "--model.n-layers", "8", "--model.n-heads", "16", "--model.ffn-dim", "8192"),
     *("--train.sequence-len", "4096", "--train.micro-batch-size", "32", "--nproc-per-node", "4"),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mt_core.plugins.host import PluginHost
 from mt_core.errors import ConfigError
+from mt_core.plugins.host import PluginHost
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run import RunOptions
 from mt_train.planning.candidates import Candidate, Room, memory_bytes
@@ -21,8 +21,15 @@ from mt_train.planning.layouts import LayoutSearch, find_layouts, layout_changes
 from mt_train.planning.step_time import Cluster
 from mt_train.plugins.resolve import resolve
 
-
-SHAPE = {"max_seq_len": 65_536, "dim": 256, "n_layers": 6, "n_heads": 8, "n_kv_heads": 4, "ffn_dim": 688, "vocab_size": 4096}
+SHAPE = {
+    "max_seq_len": 65_536,
+    "dim": 256,
+    "n_layers": 6,
+    "n_heads": 8,
+    "n_kv_heads": 4,
+    "ffn_dim": 688,
+    "vocab_size": 4096,
+}
 MIB = 2**20
 ROOMY = Room(device=2**40, host=2**40, per_node=4)
 WORLD = 8
@@ -117,7 +124,10 @@ def test_a_slow_network_changes_the_order_and_makes_nothing_faster() -> None:
 def test_more_gpus_are_faster_for_the_same_rows_without_a_network() -> None:
     gpu = replace(find_gpu("h100-80g"), link=float("inf"))
     endless = Cluster(gpu=gpu, per_node=4, network=float("inf"))
-    times = [find_layouts(paper_of({"train.micro_batch_size": 1}, world=world), ROOMY, endless).fastest[0].time.seconds for world in (1, 4, 16)]
+    times = [
+        find_layouts(paper_of({"train.micro_batch_size": 1}, world=world), ROOMY, endless).fastest[0].time.seconds
+        for world in (1, 4, 16)
+    ]
     assert times == sorted(times, reverse=True)
 
 

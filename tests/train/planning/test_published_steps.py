@@ -46,11 +46,7 @@ def test_rows_that_are_said_not_to_fit_do_not_and_say_why() -> None:
 
 def test_constants_are_those_of_the_fit() -> None:
     again = fit(fitted_rows(ROWS), steps=60)
-    apart = [
-        abs(a / b - 1)
-        for row in fitted_rows(ROWS)
-        for a, b in [(predict(row, again), predict(row, CONSTANTS))]
-    ]
+    apart = [abs(a / b - 1) for row in fitted_rows(ROWS) for a, b in [(predict(row, again), predict(row, CONSTANTS))]]
     assert max(apart) <= 0.02
 
 

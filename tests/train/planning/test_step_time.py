@@ -42,7 +42,9 @@ def zero_step(stage: int, *, ranks: int, network: float, rows: int = 512) -> Ste
     )
     bandwidth = cluster.bandwidth(ranks)
     updated = 8e9 / (ranks if stage else 1)
-    return step_time(work, Traffic(hidden=each / bandwidth, waited=0.0, ending=ending / bandwidth, updated=updated), H100)
+    return step_time(
+        work, Traffic(hidden=each / bandwidth, waited=0.0, ending=ending / bandwidth, updated=updated), H100
+    )
 
 
 @pytest.mark.parametrize("stage", range(4))
@@ -93,8 +95,8 @@ def test_ranks_of_several_nodes_share_the_cards_of_each() -> None:
 
 
 def test_volumes_are_those_of_the_papers() -> None:
-    """Of N parameters and many ranks: ZeRO 2 moves 2N numbers a step and ZeRO 3 3N (https://arxiv.org/abs/1910.02054, section 7); Ulysses 4 of
-    each token and channel a layer, forward (https://arxiv.org/abs/2309.14509, section 3.2)."""
+    """Of N parameters and many ranks: ZeRO 2 moves 2N numbers a step and ZeRO 3 3N (https://arxiv.org/abs/1910.02054, section 7); Ulysses
+    4 of each token and channel a layer, forward (https://arxiv.org/abs/2309.14509, section 3.2)."""
     many = 10**9
     for stage, numbers in ((0, 2), (2, 2), (3, 3)):
         each, ending = zero_bytes(stage, ranks=many, numbers=1.0, trained=1.0, weight_bytes=2, gradient_bytes=2)

@@ -14,7 +14,9 @@ def describe_fit(fit: Mapping[str, Any]) -> str:
     lines = [("fits" if fit["fits"] else "too large", need)]
     if fit["host_needed"]:
         lines.append(("host", _host(fit)))
-    lines += [("fits with" if not number else "or", _fix(each, fit["per_node"])) for number, each in enumerate(fit["fixes"])]
+    lines += [
+        ("fits with" if not number else "or", _fix(each, fit["per_node"])) for number, each in enumerate(fit["fixes"])
+    ]
     if not fit["fits"] and not fit["fixes"]:
         lines.append(("fits on", _nodes(fit["nodes"])))
     if fit["longest_row"] is not None:
@@ -57,7 +59,16 @@ def describe_layouts(found: Mapping[str, Any]) -> str:
     fastest: Sequence[Mapping[str, Any]] = found["fastest"]
     if not fastest:
         return f"no layout of {found['tried']:,} fits: {found['too_large']:,} that the check accepts are too large"
-    head = ["fastest layouts", "s a step", "tokens/s", "a GPU", "MFU", "GiB", "days", *(f"{each} %" for each in SPENT_ON)]
+    head = [
+        "fastest layouts",
+        "s a step",
+        "tokens/s",
+        "a GPU",
+        "MFU",
+        "GiB",
+        "days",
+        *(f"{each} %" for each in SPENT_ON),
+    ]
     lines = [_row(head)]
     for number, each in enumerate(fastest, start=1):
         shares = [f"{100 * each['shares'][name]:.0f}" for name in SPENT_ON]
@@ -72,15 +83,23 @@ def describe_layouts(found: Mapping[str, Any]) -> str:
         ]
         lines += [_row([*cells, *shares]), f"    {format_changes(_told(each['changes']))}"]
     if not found["fitted"]:
-        lines.append(f"no published run of this GPU is among those that times follow from; taken as one of {found['fitted_like']}")
-    lines.append(f"of {found['tried']:,} layouts tried; times follow from published runs of other frameworks, and none of")
+        lines.append(
+            f"no published run of this GPU is among those that times follow from; taken as one of {found['fitted_like']}"
+        )
+    lines.append(
+        f"of {found['tried']:,} layouts tried; times follow from published runs of other frameworks, and none of"
+    )
     lines.append("ours was measured on a GPU: they tell layouts a fifth apart, and promise no throughput")
     return "\n".join(lines)
 
 
 def _told(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out ranks of 1 and a recompute that is off, which are the defaults."""
-    return {key: value for key, value in changes.items() if value is not False and (value != 1 or "parallel" not in key or "zero" in key)}
+    return {
+        key: value
+        for key, value in changes.items()
+        if value is not False and (value != 1 or "parallel" not in key or "zero" in key)
+    }
 
 
 def _row(cells: Sequence[str]) -> str:

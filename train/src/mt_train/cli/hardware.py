@@ -1,4 +1,4 @@
-"""The machines that ``--dry-run`` plans for, from ``--gpu``, ``--network``, ``--host-memory``, ``--nnodes`` and ``--plan``. Imports no torch."""
+"""The machines that ``--dry-run`` plans for, from the options of the command line. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def read_hardware(flags: Mapping[str, Any], world: int) -> Hardware | None:
             raise UsageError(f"--{option} needs to know the GPUs: add --gpu NAME, e.g. --gpu h100-80g")
         return None
     gpu, nodes = find_gpu(flags["gpu"]), int(flags.get("nnodes", "1"))
-    network = _positive("--network", flags["network"], "gigabits a second from each GPU") if "network" in flags else None
+    network = (
+        _positive("--network", flags["network"], "gigabits a second from each GPU") if "network" in flags else None
+    )
     if network is None and nodes > 1 and "plan" in flags:
         raise UsageError(
             "--plan over several nodes needs their network: add --network GBIT, gigabits a second from each GPU to other nodes"

@@ -142,7 +142,9 @@ def _process_count(flags: Mapping[str, Any]) -> int:
         hint = "; several nodes are started by torchrun or the like, one process a device" * (given[0] == "nnodes")
         raise UsageError(f"--{given[0].replace('_', '-')} goes with --dry-run only{hint}")
     if "gpu" in flags and flags.get("nproc_per_node") == "auto":
-        raise UsageError("--nproc-per-node auto counts the GPUs of this machine; give the number of the nodes that --gpu is about")
+        raise UsageError(
+            "--nproc-per-node auto counts the GPUs of this machine; give the number of the nodes that --gpu is about"
+        )
     if "WORLD_SIZE" in os.environ:
         return 0
     from mt_train.cli.launch import positive_number, process_count

@@ -20,8 +20,8 @@ from mt_train.planning.meta_model import MetaModel, build_meta_model
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Numbers of each layer of a model, and of those that are trained; layers with experts, and how many of these a token chooses; ``width``
-    of what the head multiplies."""
+    """Numbers of each layer of a model, and how many of them are trained; layers with experts, and how many of these a token chooses;
+    ``width`` of what the head multiplies."""
 
     layers: tuple[int, ...]
     trained: tuple[int, ...]

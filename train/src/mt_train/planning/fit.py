@@ -158,7 +158,9 @@ def _values(config: RunConfig, plan: Plan, key: str) -> Iterator[Any]:
         known = ("none", "optimizer", "parameters")
         yield from known[known.index(config.parallel.offload) + 1 :]
     else:
-        own = {"parallel.sequence": plan.sequence, "parallel.expert": plan.expert, "parallel.pipeline": plan.pipeline}[key]
+        own = {"parallel.sequence": plan.sequence, "parallel.expert": plan.expert, "parallel.pipeline": plan.pipeline}[
+            key
+        ]
         yield from (n for n in range(own + 1, min(plan.world, 64) + 1) if plan.world % n == 0 and n % own == 0)
 
 

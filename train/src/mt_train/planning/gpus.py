@@ -74,7 +74,8 @@ GPUS: tuple[Gpu, ...] = (
     _gpu("l40s-48g", "ada", (91.6, 183, 362, 733), 46_068, 0.86, 31),
     _gpu("mi300x-192g", "cdna3", (163.4, 653.7, 1300, 2600), 183_105, 5.3, 448, SPECIFICATIONS, LINKS),
 )
-"""SXM parts, unless the name says PCIe. An L40S and a PCIe card have the bus between neighbours. fp8 is there to be looked up: no run computes in it yet."""
+"""SXM parts, unless the name says PCIe; an L40S and a PCIe card have the bus between neighbours. ``fp8`` is there to be looked up: no run
+computes in it yet."""
 
 
 def find_gpu(name: str) -> Gpu:

@@ -9,8 +9,8 @@ from mt_train.planning.gpus import Gpu
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """Nodes of ``per_node`` GPUs. ``network``: bytes a second that each GPU sends to other nodes; ``host_memory``: bytes of a node. ``None``
-    where nobody has said it."""
+    """Nodes of ``per_node`` GPUs. ``network``: bytes a second that each GPU sends to other nodes; ``host_memory``: bytes of a node.
+    ``None`` where nobody has said it."""
 
     gpu: Gpu
     per_node: int

@@ -1,5 +1,8 @@
-"""The fastest layouts of a run on a cluster, on paper: every stage of ZeRO, pipeline, sequence and expert ranks, rows at a time and recompute
-that the check of layouts accepts, ordered by the time of a step, of which the first that fit are taken."""
+"""The fastest layouts of a run on a cluster, on paper.
+
+All that the check of layouts accepts (ZeRO stages, pipeline, sequence and expert ranks, rows at a time, recompute) are ordered by the time of
+a step, of which the first that fit are taken.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,9 @@ def time_layout(paper: PaperRun, config: RunConfig, plan: Plan, cluster: Cluster
     row_tokens = count_row_tokens(config, paper.data)
     return max(
         (
-            step_time(work, _traffic(config, plan, paper.counts, cluster, content, work), cluster.gpu, stages=plan.pipeline)
+            step_time(
+                work, _traffic(config, plan, paper.counts, cluster, content, work), cluster.gpu, stages=plan.pipeline
+            )
             for work, content in zip(
                 _work(config, plan, paper.counts, cluster, row_tokens), paper.counts.contents(plan), strict=True
             )
@@ -165,9 +170,7 @@ def _work(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, row_t
         )
 
 
-def _traffic(
-    config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, content: Content, work: Work
-) -> Traffic:
+def _traffic(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, content: Content, work: Work) -> Traffic:
     """Return the seconds that a stage's ranks spend on the wire."""
     size, ranks, shape = BYTES[plan.dtype], plan.sharing_ranks, counts.shape(plan.pipeline)
     each, ending = zero_bytes(

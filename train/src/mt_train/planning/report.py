@@ -75,4 +75,3 @@ def _layout(timed: TimedLayout, steps: int) -> dict[str, Any]:
         "shares": timed.time.shares,
         "bound": timed.time.bound,
     }
-

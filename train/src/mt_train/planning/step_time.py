@@ -85,7 +85,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Seconds on the wire: for each micro-batch beside its computing (``hidden``) and between it (``waited``), and once a step (``ending``);
+    """Seconds on the wire: for each micro-batch beside its computing (``hidden``) and between it (``waited``), once a step (``ending``);
     ``updated``: numbers that a rank updates."""
 
     hidden: float
