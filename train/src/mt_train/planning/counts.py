@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mt_core.errors import MtError
 from mt_core.media import Processor
 from mt_core.nn import Router, TrainModel
 from mt_train.assemble.parts import Parts
@@ -48,7 +49,7 @@ class Counts:
 
     def __init__(self, parts: Parts, checkpoint: Path | None) -> None:
         self._parts, self._checkpoint = parts, checkpoint
-        self._metas: dict[int, MetaModel] = {}
+        self._metas: dict[int, MetaModel | MtError] = {}
         self._shapes: dict[int, Shape] = {}
         self._contents: dict[tuple[object, ...], list[Content]] = {}
         self._layers: dict[tuple[object, ...], list[LayerActivations] | None] = {}
@@ -57,8 +58,14 @@ class Counts:
     def meta(self, stages: int) -> MetaModel:
         """Return the model cut into so many stages. Raises ``MtError`` for one that cannot be, or whose weights have other names."""
         if stages not in self._metas:
-            self._metas[stages] = build_meta_model(self._parts, stages, self._checkpoint)
-        return self._metas[stages]
+            try:
+                self._metas[stages] = build_meta_model(self._parts, stages, self._checkpoint)
+            except MtError as error:  # asked again for each layout with so many stages
+                self._metas[stages] = error
+        found = self._metas[stages]
+        if isinstance(found, MtError):
+            raise found
+        return found
 
     def shape(self, stages: int) -> Shape:
         """Return the sizes of a model's layers, which are the same however it is cut."""

@@ -1,7 +1,7 @@
 """The fastest layouts of a run on a cluster, on paper.
 
-All that the check of layouts accepts (ZeRO stages, pipeline, sequence and expert ranks, rows at a time, recompute) are ordered by the time of
-a step, of which the first that fit are taken.
+What the check of layouts accepts (ZeRO stages, pipeline, sequence and expert ranks, rows at a time, recompute) is ordered by the time of a
+step, and the first that fit are taken.
 """
 
 from __future__ import annotations
