@@ -14,10 +14,11 @@ from mt_core.errors import ConfigError, Fault, MtError
 from mt_core.nn import Router
 from mt_core.nn.loss import CHUNK_TOKENS
 from mt_train.assemble.data import RunData, build_data, make_loader
+from mt_train.assemble.description import model_title
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
-from mt_train.assemble.report import example, media_parts, model_title, warnings
+from mt_train.assemble.report import example, media_parts, warnings
 from mt_train.assemble.run import RunOptions
 from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
