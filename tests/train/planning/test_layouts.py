@@ -101,6 +101,13 @@ def test_layouts_compute_the_same_rows_and_rates_follow_from_their_time() -> Non
         assert 0 < each.mfu < 1
 
 
+def test_layouts_that_differ_in_rows_at_a_time_alone_are_shown_once_where_time_is_the_same() -> None:
+    for number, each in enumerate(layouts().fastest):
+        for other in layouts().fastest[number + 1 :]:
+            apart = {key for key in each.changes if each.changes[key] != other.changes[key]}
+            assert apart != {"train.micro_batch_size"} or other.time.seconds > 1.01 * each.time.seconds
+
+
 def test_layouts_that_do_not_fit_are_left_out() -> None:
     room = room_for(0.5)
     found = find_layouts(plain(), room, cluster())

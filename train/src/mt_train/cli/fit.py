@@ -86,6 +86,10 @@ def describe_layouts(found: Mapping[str, Any]) -> str:
         lines.append(
             f"no published run of this GPU is among those that times follow from; taken as one of {found['fitted_like']}"
         )
+    if found["small"]:
+        lines.append(
+            "smaller than any model that times follow from: starting kernels is not counted, and will take longer"
+        )
     lines.append(
         f"of {found['tried']:,} layouts tried; times follow from published runs of other frameworks, and none of"
     )

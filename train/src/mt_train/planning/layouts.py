@@ -32,6 +32,9 @@ from mt_train.planning.step_time import (
 )
 
 FASTEST = 5
+ROWS_AT_A_TIME = "train.micro_batch_size"
+ALIKE = 1.01
+"""Times up to this ratio are one where only the rows at a time differ: the first of them is shown."""
 RECOMPUTED = {False: 0.0, True: 1.0}
 """Share of the forward that is computed again, by the value of ``train.activation_checkpointing``."""
 MOST_SIZES = {"pipeline": 6, "sequence": 5, "expert": 4, "micro_batch_size": 8}
@@ -77,9 +80,14 @@ def find_layouts(paper: PaperRun, room: Room, cluster: Cluster) -> LayoutSearch:
             timed.append((time_layout(paper, changed, plan, cluster), changes, changed))
         except MtError:  # a model that cannot be cut so, which is known when it is drawn
             continue
-    timed.sort(key=lambda each: each[0].seconds)
-    fastest, too_large = [], 0
+    timed.sort(
+        key=lambda each: (round(each[0].seconds, 9), -each[1][ROWS_AT_A_TIME])
+    )  # more rows are more work at once
+    fastest: list[TimedLayout] = []
+    too_large = 0
     for time, changes, changed in timed:
+        if any(_is_like(each, time, changes) for each in fastest):
+            continue
         candidate = weigh(paper, changed, world)
         if candidate is None or not room.holds(candidate):
             too_large += 1
@@ -93,6 +101,12 @@ def find_layouts(paper: PaperRun, room: Room, cluster: Cluster) -> LayoutSearch:
         if len(fastest) == FASTEST:
             break
     return LayoutSearch(fastest=tuple(fastest), tried=len(every), accepted=len(timed), too_large=too_large)
+
+
+def _is_like(found: TimedLayout, time: StepTime, changes: Mapping[str, Any]) -> bool:
+    """Return whether a layout differs from one that was found in its rows at a time alone, and hardly in time."""
+    same = {**changes, ROWS_AT_A_TIME: found.changes[ROWS_AT_A_TIME]} == dict(found.changes)
+    return same and time.seconds <= ALIKE * found.time.seconds
 
 
 def layout_changes(config: RunConfig, plan: Plan) -> Iterator[dict[str, Any]]:
@@ -115,7 +129,7 @@ def layout_changes(config: RunConfig, plan: Plan) -> Iterator[dict[str, Any]]:
                 "parallel.pipeline": pipeline,
                 "parallel.sequence": sequence,
                 "parallel.expert": expert,
-                "train.micro_batch_size": rows_at_a_time,
+                ROWS_AT_A_TIME: rows_at_a_time,
                 "train.activation_checkpointing": recompute,
             }
 

@@ -9,7 +9,7 @@ from mt_train.planning.dry_run import PaperRun
 from mt_train.planning.fit import judge
 from mt_train.planning.hardware import Hardware
 from mt_train.planning.layouts import TimedLayout, find_layouts
-from mt_train.planning.step_time import CONSTANTS, FITTED_LIKE, Cluster
+from mt_train.planning.step_time import CONSTANTS, FITTED_LIKE, SMALLEST, Cluster
 
 SECONDS_OF_A_DAY = 86_400
 
@@ -57,6 +57,7 @@ def report_layouts(paper: PaperRun, hardware: Hardware, steps: int) -> dict[str,
         "too_large": found.too_large,
         "fitted": hardware.gpu.architecture in CONSTANTS.products,
         "fitted_like": FITTED_LIKE,
+        "small": sum(paper.counts.shape(1).layers) < SMALLEST,
         "fastest": [_layout(each, steps) for each in found.fastest],
     }
 
