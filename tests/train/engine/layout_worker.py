@@ -126,6 +126,7 @@ class Bench:
                 "pipeline": pipeline,
                 "sequence": shared // pipeline,
                 "expert": min(case.get("expert", 1), world),
+                "masters": case.get("masters", "auto"),
                 "deepspeed": case.get("deepspeed", {}),
             },
             "eval": {"every_steps": case.get("eval_every", 2)},
