@@ -33,7 +33,7 @@ from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.completion import ENDED
 from mt_train.checkpoint.store import find, verify
 from mt_train.data.loader import Position
-from mt_train.engine import fragments
+from mt_train.engine import fragments, masters
 from mt_train.engine.engine import Engine
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import make_plan
@@ -142,6 +142,7 @@ class Bench:
         parts = Parts.of(resolved)
         data = build_data(parts)
         plan = make_plan(parts.config, world=world, device="cpu", offers=parts.offers.values())
+        masters.BUCKET_NUMBERS = case.get("bucket", 1 << 24)
         seed_everything(seed, self.process.rank)
         engine = build_engine(
             parts,
