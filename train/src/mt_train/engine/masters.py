@@ -19,9 +19,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mt_train.engine.processes import all_reduce
+from mt_train.engine.settings import BUCKET_NUMBERS
 
-BUCKET_NUMBERS = 1 << 24
-"""Numbers of a bucket, if no parameter has more: 64 MiB in fp32 are then under way in an update."""
 SQUARED_AT_ONCE = 1 << 20
 """Numbers whose squares are added up in one call: torch makes a copy in fp64 of them."""
 
