@@ -14,7 +14,11 @@ import pytest
 WORKER = Path(__file__).with_name("memory_worker.py")
 SIZES = ("small", "middle", "large")
 OWN: dict[str, dict[str, Any]] = {"whole": {"micro": 1}, "buckets": {"micro": 1, "bucket": 40_000}}
-OWN |= {"buckets-several": {"bucket": 40_000}, "theirs": {"masters": "deepspeed"}, "theirs-whole": {"masters": "deepspeed", "micro": 1}}
+OWN |= {
+    "buckets-several": {"bucket": 40_000},
+    "theirs": {"masters": "deepspeed"},
+    "theirs-whole": {"masters": "deepspeed", "micro": 1},
+}
 """Masters of our own, and DeepSpeed's; ``bucket`` is smaller than the model."""
 PARTS = ("weights", "gradients", "optimizer")
 CASES: dict[str, dict[str, Any]] = {

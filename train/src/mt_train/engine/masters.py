@@ -11,6 +11,7 @@ The order of the arithmetic is DeepSpeed's, so that both give the same bits, but
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -113,7 +114,7 @@ class Bucket:
 
     def _views(self, whole: Tensor) -> list[Tensor]:
         sizes = [each.numel() for each in self.parameters]
-        return list(whole[: self.numbers].split(sizes))
+        return list(torch.split(whole[: self.numbers], sizes))
 
 
 class MasterWeights:
@@ -144,15 +145,15 @@ class MasterWeights:
     def step(self) -> bool:
         """Clip, update and publish, bucket by bucket. False, and nothing changed, where the gradient is not finite. Collective."""
         self.norm = self._gradient_norm()
-        if not bool(torch.isfinite(self.norm)):
+        norm = float(self.norm)
+        if not math.isfinite(norm):
             self.clear()
             return False
-        factor = self.clip_grad / (self.norm + 1e-6)
-        clips = 0 < self.clip_grad and bool(factor < 1)
+        clips = 0 < self.clip_grad < norm + 1e-6
         for bucket in self.buckets:
             bucket.master.grad = bucket.collect()
             if clips:
-                bucket.master.grad.mul_(factor)
+                bucket.master.grad.mul_(self.clip_grad / (self.norm + 1e-6))
             self.optimizer.step()
             bucket.clear()
             bucket.publish()
@@ -174,7 +175,7 @@ class MasterWeights:
             torch.linalg.vector_norm(piece, dtype=torch.float64).square()
             for bucket in self.buckets
             for gradient in bucket.gradients()
-            for piece in gradient.split(SQUARED_AT_ONCE)
+            for piece in torch.split(gradient, SQUARED_AT_ONCE)
         ]
         nothing = torch.zeros((), dtype=torch.float64, device=self.buckets[0].master.device)
         total = torch.stack([nothing, *squares]).sum()
@@ -219,7 +220,7 @@ class Bf16Engine:
         self._last = self._applied = True
         self._adds_up = False
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._take_gradient(bucket, number))
+            parameter.register_post_accumulate_grad_hook(self._take_gradient(bucket, number))  # type: ignore[no-untyped-call]
             for bucket in self.optimizer.buckets
             for number, parameter in enumerate(bucket.parameters)
         ]

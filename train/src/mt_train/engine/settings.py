@@ -32,7 +32,9 @@ def deepspeed_config(plan: Plan, own: DeepSpeedOptions) -> dict[str, Any]:
         settings["bf16"]["check_grad_overflow"] = (
             True  # off by default, and an infinite gradient then reaches the weights
         )
-        if plan.zero_stage == 1 and plan.offload == "none":  # fp32 sums, which would be rounded to bf16 before ranks add them
+        if (
+            plan.zero_stage == 1 and plan.offload == "none"
+        ):  # fp32 sums, which would be rounded to bf16 before ranks add them
             settings["communication_data_type"] = "fp32"
     given = own.model_dump(exclude_none=True)
     settings["zero_optimization"] |= given.pop("zero_optimization")

@@ -152,7 +152,9 @@ def buffers(plan: Plan, content: Content) -> MemoryUse:
     if stage == 0:
         return MemoryUse(device=size * min(content.trained_numbers, REDUCED_AT_ONCE) if plan.world > 1 else 0)
     if plan.dtype == "bf16" and stage == 1 and plan.offload == "none":
-        return MemoryUse(device=0)  # DeepSpeed reduces its flat fp32 sums in place; a bucket of ours is among the gradients
+        return MemoryUse(
+            device=0
+        )  # DeepSpeed reduces its flat fp32 sums in place; a bucket of ours is among the gradients
     twice = 2 if stage < 3 and (plan.pipeline > 1 or plan.overlaps) else 1
     bucket = twice * BUCKET_ELEMENTS * (ACCUMULATED[plan.dtype] if stage == 1 else size)
     gathered = size * (content.largest + min(BUCKET_ELEMENTS, content.numbers - content.largest))
