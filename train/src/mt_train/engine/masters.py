@@ -213,6 +213,7 @@ class Bf16Engine:
         self, module: nn.Module, optimizer: torch.optim.Optimizer, *, clip_norm: float | None, rank: int, ranks: int
     ) -> None:
         self.module = module.bfloat16()
+        self.train, self.eval = module.train, module.eval
         if ranks > 1:
             for parameter in module.parameters():
                 dist.broadcast(parameter.detach(), 0)
@@ -236,14 +237,6 @@ class Bf16Engine:
     def __call__(self, *arguments: Any) -> Any:
         """Run the module forward."""
         return self.module(*arguments)
-
-    def train(self) -> None:
-        """Put the module into training."""
-        self.module.train()
-
-    def eval(self) -> None:
-        """Put the module into evaluation."""
-        self.module.eval()
 
     def set_gradient_accumulation_boundary(self, last: bool) -> None:
         """Say whether the next micro-batch is the step's last: where one is not, gradients are added up in fp32."""
