@@ -12,6 +12,8 @@ reads it; the default is the one that ``config.json`` names.
 
 ``--lora`` trains LoRA of rank 8 on all linear layers instead, beside the Trainer with ``peft`` (which must be installed), from
 the same first values. ``--variants lora,dora,…`` prints what a step of other adapters costs relative to ``lora``, alternating.
+
+``--masters`` trains in bf16 with masters of our own and with DeepSpeed's, alternating, and prints the second relative to the first.
 """
 
 from __future__ import annotations
@@ -147,7 +149,9 @@ def peer(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
     return clock.result(losses)
 
 
-def ours(weights: Path, steps: int, compiled: bool, adapter: str | None, family: str | None) -> dict[str, Any]:
+def ours(
+    weights: Path, steps: int, compiled: bool, adapter: str | None, family: str | None, masters: str | None
+) -> dict[str, Any]:
     from mt_core.events import Control
     from mt_core.nn import TokenObjective
     from mt_core.plugins.host import PluginHost
@@ -168,6 +172,8 @@ def ours(weights: Path, steps: int, compiled: bool, adapter: str | None, family:
         "optimizer": optimizer,
         "train": {"sequence_len": SEQUENCE, "micro_batch_size": ROWS, "steps": steps, "compile": compiled},
     }
+    if masters is not None:
+        raw["train"]["dtype"], raw["parallel"] = "bf16", {"masters": masters}  # type: ignore[index]
     parts = Parts.of(resolve(raw, PluginHost.discover()))
     process, objective = Process.from_environment(), TokenObjective()
     plan = make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
@@ -212,6 +218,7 @@ def measure(side: str, weights: Path, options: argparse.Namespace) -> dict[str, 
     command += ["--adapter", options.adapter] if options.adapter else []
     command += ["--compile"] if options.compile and side == "ours" else []
     command += ["--family", options.family] if options.family else []
+    command += ["--masters-of", options.masters_of] if options.masters_of else []
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ})
     return json.loads(out.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -224,20 +231,24 @@ def random_weights(kind: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def compare_variants(options: argparse.Namespace) -> None:
-    """CPU-seconds of a step and peak memory of each adapter, relative to the first."""
-    names = options.variants.split(",")
+def compare_variants(options: argparse.Namespace, names: list[str], key: str) -> None:
+    """CPU-seconds of a step and peak memory of each adapter, or of who keeps masters, relative to the first."""
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with random_weights(options.type) as weights:
         for _ in range(options.pairs):
             for name in names:
-                options.adapter = name
+                setattr(options, key, name)
                 results[name].append(measure("ours", weights, options))
     for name in names:
         pairs = list(zip(results[names[0]], results[name], strict=True))
         step = statistics.median(first["per_cpu"] / other["per_cpu"] for first, other in pairs)
         memory = statistics.median(other["mib"] / first["mib"] for first, other in pairs)
         print(f"{name:<16} step {step:5.2f} x {names[0]}   peak memory {memory:5.2f} x")
+        steps = [SEQUENCE * ROWS / other["per_cpu"] for _, other in pairs]
+        peaks = [other["mib"] for _, other in pairs]
+        print(f"  CPU-seconds a step {statistics.median(steps):.2f} ({min(steps):.2f} - {max(steps):.2f})")
+        print(f"  peak MiB {statistics.median(peaks):.0f} ({min(peaks):.0f} - {max(peaks):.0f})")
+        print(f"  losses {pairs[-1][1]['losses']}")
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -269,18 +280,23 @@ def main() -> None:
     parser.add_argument("--variants", help="adapters of ours, by name; the first is what the others are relative to")
     parser.add_argument("--type", default="llama", help="model type of transformers")
     parser.add_argument("--family", help="family of ours that reads it (default: the one that config.json names)")
+    parser.add_argument("--masters", action="store_true", help="bf16 with masters of our own, and with DeepSpeed's")
+    parser.add_argument("--masters-of", choices=("auto", "deepspeed"), help=argparse.SUPPRESS)
     parser.add_argument("--adapter", help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=("ours", "peer", "make"), help=argparse.SUPPRESS)
     parser.add_argument("--weights", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side is None and options.variants:
-        compare_variants(options)
+        compare_variants(options, options.variants.split(","), "adapter")
+    elif options.side is None and options.masters:
+        compare_variants(options, ["auto", "deepspeed"], "masters_of")
     elif options.side is None:
         compare(options)
     elif options.side == "make":
         make_weights(options.weights, options.type)
     elif options.side == "ours":
-        print(json.dumps(ours(options.weights, options.steps, options.compile, options.adapter, options.family)))
+        given = (options.compile, options.adapter, options.family, options.masters_of)
+        print(json.dumps(ours(options.weights, options.steps, *given)))
     else:
         print(json.dumps(peer(options.weights, options.steps, options.compile, options.adapter)))
 

@@ -33,7 +33,7 @@ from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.completion import ENDED
 from mt_train.checkpoint.store import find, verify
 from mt_train.data.loader import Position
-from mt_train.engine import fragments
+from mt_train.engine import fragments, masters
 from mt_train.engine.engine import Engine
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import make_plan
@@ -126,6 +126,7 @@ class Bench:
                 "pipeline": pipeline,
                 "sequence": shared // pipeline,
                 "expert": min(case.get("expert", 1), world),
+                "masters": case.get("masters", "auto"),
                 "deepspeed": case.get("deepspeed", {}),
             },
             "eval": {"every_steps": case.get("eval_every", 2)},
@@ -141,6 +142,7 @@ class Bench:
         parts = Parts.of(resolved)
         data = build_data(parts)
         plan = make_plan(parts.config, world=world, device="cpu", offers=parts.offers.values())
+        masters.BUCKET_NUMBERS = case.get("bucket", 1 << 24)
         seed_everything(seed, self.process.rank)
         engine = build_engine(
             parts,

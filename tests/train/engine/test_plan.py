@@ -39,6 +39,27 @@ def test_every_stage_has_the_same_rows(world: int, parallel: dict[str, Any], ran
     assert plan.describe().startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("parallel", "dtype", "own"),
+    [
+        ({}, "bf16", True),
+        ({"zero_stage": 0}, "bf16", True),
+        ({"sequence": 2}, "bf16", True),
+        ({}, "fp32", False),
+        ({"zero_stage": 2}, "bf16", False),
+        ({"masters": "deepspeed"}, "bf16", False),
+        ({"offload": "optimizer"}, "bf16", False),
+        ({"pipeline": 2}, "bf16", False),
+        ({"deepspeed": {"zero_optimization": {"reduce_bucket_size": 500}}}, "bf16", False),
+    ],
+)
+def test_masters_of_bf16_at_zero_1_are_our_own_where_nothing_asks_for_deepspeeds(
+    parallel: dict[str, Any], dtype: str, own: bool
+) -> None:
+    plan = plan_of(2, parallel, dtype=dtype)
+    assert plan.own_masters == own == ("own masters" in plan.describe())
+
+
 def test_a_pipeline_runs_zero_1() -> None:
     plan = plan_of(2, {"pipeline": 2})
     assert plan.zero_stage == 1

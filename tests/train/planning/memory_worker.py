@@ -22,6 +22,7 @@ from mt_train.assemble.data import build_data, make_loader
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.data.loader import Position
+from mt_train.engine import masters
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import make_plan
 from mt_train.engine.processes import Process, join_group
@@ -38,6 +39,8 @@ SIZES: dict[str, dict[str, int]] = {
 }
 EVENTS = ("reduce_gradients", "overlapping_partition_gradients_reduce_epilogue", "update_hp_grads", "step")
 """What DeepSpeed's optimizers call between the last backward and the update."""
+
+REDUCE_SCATTER = dist.reduce_scatter_tensor
 
 Storages = dict[int, int]
 """Address → bytes."""
@@ -73,6 +76,8 @@ class Probe:
             for name in EVENTS:
                 if hasattr(owner, name):
                     setattr(owner, name, self._note(getattr(owner, name)))
+
+        dist.reduce_scatter_tensor = self._note(REDUCE_SCATTER)  # what masters of our own call for each bucket
 
     def _note(self, call: Any) -> Any:
         def noted(*arguments: Any, **named: Any) -> Any:
@@ -130,7 +135,8 @@ def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]
         },
         "parallel": {"zero_stage": case["stage"], "offload": case.get("offload", "none"), "pipeline": pipeline},
     }
-    raw["parallel"]["expert"] = case.get("expert", 1)
+    raw["parallel"] |= {"expert": case.get("expert", 1), "masters": case.get("masters", "auto")}
+    masters.BUCKET_NUMBERS = memory.BUCKET_NUMBERS = case.get("bucket", 1 << 24)
     resolved = resolve(raw, host)
     if "expert" in case:
         put_mixture(resolved)

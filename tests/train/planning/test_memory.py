@@ -13,11 +13,19 @@ import pytest
 
 WORKER = Path(__file__).with_name("memory_worker.py")
 SIZES = ("small", "middle", "large")
+OWN: dict[str, dict[str, Any]] = {"whole": {"micro": 1}, "buckets": {"micro": 1, "bucket": 40_000}}
+OWN |= {
+    "buckets-several": {"bucket": 40_000},
+    "theirs": {"masters": "deepspeed"},
+    "theirs-whole": {"masters": "deepspeed", "micro": 1},
+}
+"""Masters of our own, and DeepSpeed's; ``bucket`` is smaller than the model."""
 PARTS = ("weights", "gradients", "optimizer")
 CASES: dict[str, dict[str, Any]] = {
     f"{size}-{stage}": {"size": size, "stage": stage} for size in SIZES for stage in range(4)
 }
 CASES |= {f"bf16-{stage}": {"size": "middle", "stage": stage, "dtype": "bf16"} for stage in (1, 2, 3)}
+CASES |= {f"bf16-1-{name}": {"size": "middle", "stage": 1, "dtype": "bf16", **case} for name, case in OWN.items()}
 CASES |= {
     "offload-1": {"size": "large", "stage": 1, "offload": "optimizer"},
     "offload-2": {"size": "large", "stage": 2, "offload": "optimizer"},

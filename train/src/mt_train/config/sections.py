@@ -298,6 +298,11 @@ class ParallelConfig(MtConfig):
     offload: Literal["none", "optimizer", "parameters"] = Field(
         "none", description="what lives in host memory: optimizer state (stages 1-3), parameters too (stage 3)"
     )
+    masters: Literal["auto", "deepspeed"] = Field(
+        "auto",
+        description="who keeps the fp32 masters of bf16 at ZeRO 1; auto is this engine, in 16 bytes a parameter, where neither pipeline,"
+        " expert, offload nor options of DeepSpeed's own are set",
+    )
     timeout_seconds: int = Field(600, gt=0, le=31_536_000, description="how long a rank waits for the others (seconds)")
     deepspeed: DeepSpeedOptions = Field(
         default_factory=DeepSpeedOptions, description="options of DeepSpeed's own, as its JSON has them"

@@ -29,6 +29,7 @@ from mt_train.engine.coupling import couple, share_documents
 from mt_train.engine.experts import ExpertRanks, gather_rows
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
+from mt_train.engine.masters import Bf16Engine
 from mt_train.engine.norms import settle_norm
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
@@ -76,9 +77,13 @@ class Engine:
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
         with redirect_prints(), keep_precision(module.model, plan):
-            self._engine, self.optimizer, _, _ = deepspeed.initialize(
-                model=module, optimizer=optimizer, config=settings, dist_init_required=False
-            )
+            if plan.own_masters:
+                own: dict[str, Any] = {"clip_norm": plan.clip_norm, "rank": process.rank, "ranks": process.world}
+                self._engine: Any = Bf16Engine(module, optimizer, **own)  # type: ignore[arg-type]
+            else:
+                self._engine, _, _, _ = deepspeed.initialize(
+                    model=module, optimizer=optimizer, config=settings, dist_init_required=False
+                )
         if plan.zero_stage == 0 and process.world == 1:
             # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
             self._engine.enable_backward_allreduce = False

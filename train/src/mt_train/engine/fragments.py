@@ -20,6 +20,7 @@ from mt_core.errors import CheckpointError
 from mt_train.engine.averaging import Averaging, spread
 from mt_train.engine.build import is_partitioned
 from mt_train.engine.experts import part_of
+from mt_train.engine.masters import MasterWeights
 from mt_train.engine.stateful import StatefulEngine
 
 MASTER = "master"
@@ -142,6 +143,8 @@ def gradient_slice(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int
     if is_partitioned(parameter):
         flat, _ = engine.zero_optimizer._get_fp32_grad_state_partition(parameter, False)
         return start, flat[:length]
+    if isinstance(engine.zero_optimizer, MasterWeights):
+        return start, engine.zero_optimizer.gradient_of(parameter)
     p: Any = parameter
     gradient = p._hp_mapping.get_lp_grad_fragment(p._index_in_param_group)
     # DeepSpeed's optimizer for bf16 has whole gradients on every rank, the others pieces

@@ -10,7 +10,9 @@ from mt_core.config.base import ZERO, Layout
 from mt_core.errors import ConfigError, Fault
 from mt_core.evaluation import EvaluationComponent
 from mt_core.plugins.host import Offer
+from mt_train.config.deepspeed import DeepSpeedOptions
 from mt_train.config.run import RunConfig, SlotRef
+from mt_train.config.sections import ParallelConfig
 from mt_train.engine import layout
 from mt_train.engine.layout_suggestion import suggest_layout
 
@@ -30,6 +32,7 @@ class Plan:
     pipeline: int = 1
     sequence: int = 1
     expert: int = 1
+    own_masters: bool = False
     notices: tuple[str, ...] = ()
 
     @property
@@ -99,10 +102,11 @@ class Plan:
         if self.pipeline > 1:
             ranks = f"{self.pipeline} stages × {ranks}"
         offload = "" if self.offload == "none" else f", {self.offload} offloaded"
+        masters = ", own masters" if self.own_masters else ""
         experts = "" if self.expert == 1 else f", experts divided among {self.expert} ranks"
         return (
             f"{ranks} × {self.micro_batch_size} rows × {self.micro_batches} micro-batches = {self.global_batch_size} rows"
-            f" a step, ZeRO {self.zero_stage}, {self.dtype}{offload}{experts}"
+            f" a step, ZeRO {self.zero_stage}, {self.dtype}{masters}{offload}{experts}"
         )
 
 
@@ -173,6 +177,7 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
         pipeline=pipeline,
         sequence=sequence,
         expert=expert,
+        own_masters=dtype == "bf16" and stage == 1 and _keeps_masters(parallel),
         notices=notices,
     )
     faults.extend(_wrong_batch(plan))
@@ -180,6 +185,12 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
     faults.extend(fault for offer in offers for fault in _unsupported_faults(offer, plan, layouts))
     faults.extend(fault for offer in offers for fault in _limit_faults(offer, config, layouts))
     return plan, list(dict.fromkeys(faults))
+
+
+def _keeps_masters(parallel: ParallelConfig) -> bool:
+    """Return whether masters of a bf16 run at ZeRO 1 are our own: where nothing asks for DeepSpeed's, its options included."""
+    divides = parallel.pipeline > 1 or parallel.expert > 1 or parallel.offload != "none"
+    return parallel.masters == "auto" and not divides and parallel.deepspeed == DeepSpeedOptions()
 
 
 def _wrong_batch(plan: Plan) -> list[Fault]:

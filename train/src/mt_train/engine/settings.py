@@ -10,6 +10,9 @@ from mt_train.engine.plan import Plan
 BUCKET_ELEMENTS = 50_000_000
 """Largest bucket of gradients that ZeRO reduces at once: 200 MB in fp32. DeepSpeed's own 500 million would allocate 2 GB."""
 
+BUCKET_NUMBERS = 1 << 24
+"""Numbers of a bucket of our own masters, if no parameter has more: 64 MiB in fp32 are then under way in an update."""
+
 
 def deepspeed_config(plan: Plan, own: DeepSpeedOptions) -> dict[str, Any]:
     """DeepSpeed's own configuration of this plan, with what the run says of it on top."""
@@ -29,6 +32,10 @@ def deepspeed_config(plan: Plan, own: DeepSpeedOptions) -> dict[str, Any]:
         settings["bf16"]["check_grad_overflow"] = (
             True  # off by default, and an infinite gradient then reaches the weights
         )
+        if (
+            plan.zero_stage == 1 and plan.offload == "none"
+        ):  # fp32 sums, which would be rounded to bf16 before ranks add them
+            settings["communication_data_type"] = "fp32"
     given = own.model_dump(exclude_none=True)
     settings["zero_optimization"] |= given.pop("zero_optimization")
     scale = given.pop("fp16")

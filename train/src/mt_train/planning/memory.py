@@ -1,11 +1,12 @@
 """Memory of one rank, in bytes, before anything is built. Imports no torch.
 
-Weights, gradients and optimizer state are what DeepSpeed 0.19 really keeps, read from its code and compared with the live
-tensors of real steps (tests/train/planning/test_memory.py): beside the sums of the ZeRO paper (https://arxiv.org/abs/1910.02054)
-there are fp32 masters also in fp32, gradients that are flattened into a copy for the update, and buckets.
+Weights, gradients and optimizer state are what the engine and DeepSpeed 0.19 really keep, read from their code and compared with the
+live tensors of real steps (tests/train/planning/test_memory.py): beside the sums of the ZeRO paper (https://arxiv.org/abs/1910.02054)
+there are fp32 masters also in fp32, gradients that are flattened into a copy for the update, and buckets. Our own masters of bf16 at ZeRO 1
+(engine/masters.py) take 16 bytes a parameter on one rank, and a bucket.
 
 Letters: n trained numbers of a rank's layers, W ranks that share them (of experts that ranks divide: those that hold the same), g those
-of the largest parameter group.
+of the largest parameter group, b those of the largest bucket.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mt_train.engine.plan import Plan
-from mt_train.engine.settings import BUCKET_ELEMENTS
+from mt_train.engine.settings import BUCKET_ELEMENTS, BUCKET_NUMBERS
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a number in a plan's precision."""
@@ -92,10 +93,14 @@ def gradients(plan: Plan, content: Content) -> MemoryUse:
     ========  ===========================  ===========================================
     0         4n                           4n
     1, fp32   4n                           4 (n + g) / W
-    1, bf16   6n: bf16, and fp32 sums      6n
+    1, bf16   2n (4n where added up)       2n + 2b
+    1, theirs 6n: bf16, and fp32 sums      6n
     2         4n / W, and one bucket       4 (n + g) / W, in bf16 4n / W
     3         4n / W, and one bucket       4 (n + g) / W
     ========  ===========================  ===========================================
+
+    Bf16 at stage 1 is ours first, then DeepSpeed's: ours adds micro-batches up in fp32 and frees each gradient as it comes, and else makes
+    fp32 of a bucket at a time, of which W ranks keep 4n / W until the update.
 
     With an offloaded optimizer the update has a flat fp32 copy of the rank's share in the host's memory, 4n / W; stage 1
     adds up on the device, 4n, stage 2 on the host where a step has several micro-batches, and stage 3 always there.
@@ -111,10 +116,31 @@ def gradients(plan: Plan, content: Content) -> MemoryUse:
         return MemoryUse(device=waiting, host=4 * share + (added * share if adds_up else 0))
     if stage == 0:
         return MemoryUse(device=size * whole)
+    if plan.own_masters:
+        return MemoryUse(device=_own_gradients(plan, content))
     if stage == 1 and plan.dtype == "bf16":
         return MemoryUse(device=size * whole + added * sum(_padded_sizes(plan, content)))
     copied = 0 if stage == 2 and plan.dtype == "bf16" else 4 * largest
     return MemoryUse(device=max(size * whole if stage == 1 else 0, added * share + copied))
+
+
+def _own_gradients(plan: Plan, content: Content) -> int:
+    """Bytes of gradients with masters of our own: when the first bucket is in fp32 and the rest is not, or when all are on their ranks."""
+    whole, ranks = content.trained_numbers, plan.sharing_ranks
+    bucket = max((_largest_bucket(group) for group in content.groups), default=0)
+    pieces = 4 * whole // ranks if ranks > 1 else 0
+    if plan.micro_batches > 1:
+        return max(4 * whole + pieces * bucket // max(1, whole), pieces)
+    return max(2 * whole + 2 * bucket + pieces * bucket // max(1, whole), pieces)
+
+
+def _largest_bucket(group: Sequence[int]) -> int:
+    """Numbers of the largest bucket that a group is cut into (``engine.masters.cut``)."""
+    largest = filled = 0
+    for numbers in group:
+        filled = numbers if filled + numbers > BUCKET_NUMBERS else filled + numbers
+        largest = max(largest, filled)
+    return largest
 
 
 def buffers(plan: Plan, content: Content) -> MemoryUse:
@@ -126,7 +152,9 @@ def buffers(plan: Plan, content: Content) -> MemoryUse:
     if stage == 0:
         return MemoryUse(device=size * min(content.trained_numbers, REDUCED_AT_ONCE) if plan.world > 1 else 0)
     if plan.dtype == "bf16" and stage == 1 and plan.offload == "none":
-        return MemoryUse(device=0)  # it reduces its flat fp32 sums in place
+        return MemoryUse(
+            device=0
+        )  # DeepSpeed reduces its flat fp32 sums in place; a bucket of ours is among the gradients
     twice = 2 if stage < 3 and (plan.pipeline > 1 or plan.overlaps) else 1
     bucket = twice * BUCKET_ELEMENTS * (ACCUMULATED[plan.dtype] if stage == 1 else size)
     gathered = size * (content.largest + min(BUCKET_ELEMENTS, content.numbers - content.largest))
