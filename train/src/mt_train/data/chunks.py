@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -56,6 +57,11 @@ class Share:
 def chunk_name(number: int) -> str:
     """Return the name of the file of a chunk."""
     return f"chunk-{number:06}"
+
+
+def is_chunk(name: str) -> bool:
+    """Return whether a file of this name is a chunk."""
+    return re.fullmatch(r"chunk-\d{6,}", name) is not None
 
 
 @dataclass(frozen=True)
