@@ -12,7 +12,6 @@ from dataset_files import open_dataset, rows_of
 
 from mt_core import DataError
 
-
 FIXTURES = Path(__file__).parent / "fixtures/megatron"
 DOCUMENTS = [[1, 2, 3, 4], [5, 6, 7, 8, 9], [65000, 10], [11, 12, 13, 14]]
 """What the builder was given, in sequences of 4 · 2 and 3 · 2 · 1, 1 and 2 tokens."""

@@ -14,7 +14,6 @@ from dataset_files import open_dataset, rows_of
 
 from mt_core import DataError
 
-
 FIXTURES = Path(__file__).parent / "fixtures/mds"
 
 
@@ -77,7 +76,10 @@ def with_shard(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
 
 
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no index": (lambda folder: (folder / "index.json").rename(folder / "other.json") and None, "there is no index.json"),
+    "no index": (
+        lambda folder: (folder / "index.json").rename(folder / "other.json") and None,
+        "there is no index.json",
+    ),
     "another file": (lambda folder: (folder / "index.json").write_text("[]") and None, "is no index of MDS shards"),
     "a later version": (with_index(lambda shard: shard.update(version=3)), "shards of mds 3, and mds 2 is read"),
     "another compression": (with_index(lambda shard: shard.update(compression="br:3")), "compressed with br:3"),
@@ -87,7 +89,10 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a missing shard": (lambda folder: (folder / "shard.00000.mds.zstd").unlink(), "cannot be read: No such file"),
     "half a shard": (with_shard(lambda data: data[:99]), "has 99 bytes, not 393 and another sha1"),
-    "a flipped bit": (with_shard(lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]), "another sha1 than index.json says"),
+    "a flipped bit": (
+        with_shard(lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]),
+        "another sha1 than index.json says",
+    ),
     "fewer samples": (with_index(lambda shard: shard.update(samples=2)), "has not the 2 samples"),
     "another size": (with_index(lambda shard: shard["raw_data"].update(bytes=5)), "is damaged: "),
     "other columns": (with_index(lambda shard: shard["column_sizes"].__setitem__(1, 8)), "index.json:1: .* is damaged"),

@@ -158,11 +158,16 @@ def is_free(path: Path) -> bool:
 
 def test_a_lease_is_of_one_and_given_back_also_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "lease"
-    with pytest.raises(KeyboardInterrupt), hold_lease(path) as is_ours:
-        assert is_ours
-        assert json.loads(path.read_text())["process"] == os.getpid()
-        assert not is_free(path)
-        raise KeyboardInterrupt
+
+    def fail() -> None:
+        with hold_lease(path) as is_ours:
+            assert is_ours
+            assert json.loads(path.read_text())["process"] == os.getpid()
+            assert not is_free(path)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
     assert not path.exists()
 
 

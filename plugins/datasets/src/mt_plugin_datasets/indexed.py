@@ -54,12 +54,17 @@ class IndexedRows:
         first, last = (int(border) for border in opened.borders[inner : inner + 2])
         starts, counts = (values[first:last].tolist() for values in (opened.starts, opened.counts))
         size, width = len(opened.content), opened.dtype.itemsize
-        if any(start < 0 or count < 0 or start + count * width > size for start, count in zip(starts, counts, strict=True)):
+        if any(
+            start < 0 or count < 0 or start + count * width > size for start, count in zip(starts, counts, strict=True)
+        ):
             raise DataError(
                 f"{path}:{inner + 1}: the index places this document behind byte {size} of {path.with_suffix('.bin').name}, which ends"
                 " there. Copy both files again"
             )
-        pieces = [np.frombuffer(opened.content, opened.dtype, count, start) for start, count in zip(starts, counts, strict=True)]
+        pieces = [
+            np.frombuffer(opened.content, opened.dtype, count, start)
+            for start, count in zip(starts, counts, strict=True)
+        ]
         return {"id": f"{path}:{inner + 1}", "input_ids": [each for piece in pieces for each in piece.tolist()]}
 
 
@@ -79,11 +84,13 @@ def _open(path: Path) -> _Opened:
         index = np.memmap(path, np.uint8, "r")
         magic, version, code, sequences, borders = _HEAD.unpack(index[: _HEAD.size].tobytes())
     except (OSError, ValueError, struct.error) as error:
-        raise DataError(f"{path.absolute()} cannot be read as an index of Megatron's: {error}. Copy it again") from error
+        raise DataError(
+            f"{path.absolute()} cannot be read as an index of Megatron's: {error}. Copy it again"
+        ) from error
     if magic != _MAGIC or version != 1 or code not in _TYPES:
         raise DataError(
-            f"{path.absolute()} is no index of Megatron's ids: it begins with {magic!r}, version {version}, type {code}; {_MAGIC!r}, version"
-            f" 1 and a type of {', '.join(map(str, _TYPES))} is read. Write it with Megatron's tools/preprocess_data.py"
+            f"{path.absolute()} is no index of Megatron's ids: it begins with {magic!r}, version {version}, type {code}; {_MAGIC!r},"
+            f" version 1 and a type of {', '.join(map(str, _TYPES))} is read. Write it with Megatron's tools/preprocess_data.py"
         )
     size = _HEAD.size + 12 * sequences + 8 * borders
     if len(index) == size + sequences and sequences:
@@ -102,7 +109,13 @@ def _open(path: Path) -> _Opened:
         raise DataError(
             f"{path.absolute()}: its borders of documents do not rise from 0 to {sequences}, the number of sequences. Write it again"
         )
-    return _Opened(_ids_beside(path, int(counts.sum(dtype=np.int64)), np.dtype(_TYPES[code])), np.dtype(_TYPES[code]), counts, starts, ends)
+    return _Opened(
+        _ids_beside(path, int(counts.sum(dtype=np.int64)), np.dtype(_TYPES[code])),
+        np.dtype(_TYPES[code]),
+        counts,
+        starts,
+        ends,
+    )
 
 
 def _ids_beside(path: Path, tokens: int, dtype: Any) -> Any:
@@ -112,7 +125,9 @@ def _ids_beside(path: Path, tokens: int, dtype: Any) -> Any:
     try:
         content = np.memmap(file, np.uint8, "r") if file.stat().st_size else np.empty(0, np.uint8)
     except OSError as error:
-        raise DataError(f"{file.absolute()}, of {path.name}, cannot be read: {error.strerror}. Put it beside the index") from error
+        raise DataError(
+            f"{file.absolute()}, of {path.name}, cannot be read: {error.strerror}. Put it beside the index"
+        ) from error
     if len(content) != tokens * dtype.itemsize:
         raise DataError(
             f"{file.absolute()} has {len(content)} bytes, and {path.name} has {tokens} ids of {dtype.itemsize} bytes. Copy both again"

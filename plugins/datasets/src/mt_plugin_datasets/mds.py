@@ -59,7 +59,9 @@ class MdsRows:
         self._kept = LoadCache(_read_shard)
         self._begins = list(accumulate((shard.samples for shard in self._shards), initial=0))
         self._ids_in_bytes = ids_in_bytes
-        firsts = {shard.folder: begin for shard, begin in reversed(list(zip(self._shards, self._begins[:-1], strict=True)))}
+        firsts = {
+            shard.folder: begin for shard, begin in reversed(list(zip(self._shards, self._begins[:-1], strict=True)))
+        }
         self._names = [(shard.folder / "index.json", firsts[shard.folder]) for shard in self._shards]
 
     def __len__(self) -> int:
@@ -158,7 +160,9 @@ def _shard(index: Path, told: Mapping[str, Any]) -> _Shard:
             f" files. Columns are read of {', '.join(sorted(_READ))}; write the shards without the others"
         )
     if (compression := told["compression"]) is not None and compression.partition(":")[0] != "zstd":
-        raise DataError(f"{index.absolute()} has shards compressed with {compression}; zstd and none are read. Write them so")
+        raise DataError(
+            f"{index.absolute()} has shards compressed with {compression}; zstd and none are read. Write them so"
+        )
     raw, zipped = told["raw_data"], told["zip_data"]
     for file in filter(None, (raw, zipped)):
         if Path(file["basename"]).name != file["basename"]:
@@ -173,13 +177,17 @@ def _read_shard(shard: _Shard) -> bytes:
     try:
         content = shard.path.read_bytes()
     except OSError as error:
-        raise DataError(f"{shard.path.absolute()} cannot be read: {error.strerror}. Fetch it beside its index.json") from error
+        raise DataError(
+            f"{shard.path.absolute()} cannot be read: {error.strerror}. Fetch it beside its index.json"
+        ) from error
     _check(content, shard.zipped or shard.raw, shard)
     if shard.zipped is not None:
         content = _decompress(content, shard)
         _check(content, shard.raw, shard)
     if len(content) < 4 or struct.unpack_from("<I", content)[0] != shard.samples:
-        raise DataError(f"{shard.path.absolute()} has not the {shard.samples} samples that index.json says. Fetch both again")
+        raise DataError(
+            f"{shard.path.absolute()} has not the {shard.samples} samples that index.json says. Fetch both again"
+        )
     return content
 
 
@@ -189,7 +197,9 @@ def _check(content: bytes, told: Mapping[str, Any], shard: _Shard) -> None:
         if name in _KNOWN_HASHES and hashlib.new(name, content).hexdigest() != wanted:
             wrong.append(f"another {name} than index.json says")
     if wrong:
-        raise DataError(f"{shard.path.absolute()} is damaged: {told['basename']} has {' and '.join(wrong)}. Fetch it again")
+        raise DataError(
+            f"{shard.path.absolute()} is damaged: {told['basename']} has {' and '.join(wrong)}. Fetch it again"
+        )
 
 
 def _decompress(content: bytes, shard: _Shard) -> bytes:
@@ -219,4 +229,6 @@ def _indices(config: MdsConfig, split: Literal["train", "eval"]) -> list[Path] |
         return None
     if found := [path for path in files if path.name == "index.json"]:
         return found
-    raise DataError(f"dataset.path={config.path}: there is no index.json, which says what the shards are. Name the folder that has it")
+    raise DataError(
+        f"dataset.path={config.path}: there is no index.json, which says what the shards are. Name the folder that has it"
+    )

@@ -30,7 +30,7 @@ from mt_core.protocols import Dataset
 from mt_train.data.chunk_files import HASH, ChunkHead, is_intact, map_chunk, read_head
 from mt_train.data.chunked_columns import ChunkedColumn
 from mt_train.data.chunks import Progress, Share, Work, chunk_name, encode_chunks, is_chunk
-from mt_train.data.columns import COLUMNS, ENDS, dtype_of, is_column
+from mt_train.data.columns import ENDS, dtype_of, is_column
 from mt_train.data.encoding import Rules, refuse_bad_rows
 from mt_train.data.locks import folder_held, hold_lock, lock_of, share
 from mt_train.data.measures import count_duplicates
@@ -329,7 +329,7 @@ def _columns(folder: Path, index: Mapping[str, Sequence[Any]]) -> dict[str, Any]
     if not told:
         return EncodedSamples().columns
     names = next(iter(told.values())).keys()
-    if strange := [name for name in (*index, *names) if not (name in names and is_column(name) or is_chunk(name))]:
+    if strange := [name for name in (*index, *names) if not ((name in names and is_column(name)) or is_chunk(name))]:
         raise ValueError(f"{strange} are no columns and no chunks")
     mapped = [map_chunk(folder / name) for name in told]
     for chunk, counts in zip(mapped, told.values(), strict=True):

@@ -8,6 +8,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+
 class ChunkedColumn:
     """Values of a column in the order of its chunks. Numbers, runs and arrays of places are read as of an array.
 

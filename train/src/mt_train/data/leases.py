@@ -52,14 +52,14 @@ def _is_held(path: Path) -> bool:
     try:
         age = time.time() - path.stat().st_mtime
         told = json.loads(path.read_text(encoding="utf-8"))
-        host, process = str(told["host"]), int(told["process"])
+        host, process, started = str(told["host"]), int(told["process"]), str(told["started"])
     except FileNotFoundError:
         return False
     except (ValueError, KeyError, TypeError):
         return age < _WRITTEN_SECONDS
     if host != _host():
         return age < LEASE_SECONDS
-    return _started(process) == told.get("started")
+    return _started(process) == started
 
 
 def _holder(process: int) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _host() -> str:
 
 
 def _started(process: int) -> str | None:
-    """Return when a process began, in the kernel's ticks, so that a later one of the same number is another; ``None`` where there is none."""
+    """Return when a process began, in the kernel's ticks, which tells it from a later one of its number; ``None`` where there is none."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -117,7 +117,8 @@ class EncodedSamples:
     def column(self, name: str) -> NDArray[Any]:
         """A whole column; it is not to be kept while samples are added."""
         if self._columns:
-            return self._columns[name]
+            column: NDArray[Any] = self._columns[name]
+            return column
         return np.frombuffer(self._growing[name], dtype=dtype_of(name))
 
     @property
