@@ -293,7 +293,7 @@ def use(folder: Path) -> EncodedSamples | None:
         samples = open_samples(folder)
         _refuse_outdated(folder, samples)
         if not (folder / FINGERPRINT).exists():
-            _keep_fingerprint(folder, samples)
+            samples = _with_fingerprint(folder, samples)
         with suppress(OSError):  # the cache of somebody else
             os.utime(folder / META)
         if lock is not None:
@@ -364,12 +364,13 @@ def _fingerprint_of(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def _keep_fingerprint(folder: Path, samples: EncodedSamples) -> None:
-    """Write down what tells these rows from others: who opens them first reads all tokens for it."""
-    staged = folder / f".tmp-{os.getpid()}-{FINGERPRINT}"
+def _with_fingerprint(folder: Path, samples: EncodedSamples) -> EncodedSamples:
+    """Return samples that know what tells them from others, and write it down: who opens them first reads all tokens for it."""
+    staged, found = folder / f".tmp-{os.getpid()}-{FINGERPRINT}", samples.fingerprint()
     with suppress(OSError):  # the cache of somebody else
-        _write(staged, seal(json.dumps(samples.fingerprint())))
+        _write(staged, seal(json.dumps(found)))
         staged.replace(folder / FINGERPRINT)
+    return EncodedSamples(samples.columns, samples.report, found)
 
 
 def _verify(folder: Path) -> None:
