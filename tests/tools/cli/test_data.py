@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -272,3 +273,64 @@ def test_training_evaluates_the_file_and_resolves_the_same_again(
     assert mt_train(["--model", "llama", *words, "--train.steps", "1", "--output", "run"]) == 0
     assert "held out   3 rows" in capsys.readouterr().out
     assert "eval: other.jsonl" in Path("run/run.yaml").read_text()
+
+
+BUILD = ["build", "--model", "llama", "--dataset", "jsonl", "--dataset.path", "rows.jsonl", "--objective", "sft"]
+BUILD += ["--data.cache", "cache", "--data.workers", "1", "--train.sequence-len", "64"]
+
+
+def test_parts_of_a_cache_are_finished_as_what_one_build_makes(
+    write: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(GOOD * 500)
+    assert main([*BUILD, "--part", "1/2"]) == 0
+    assert "part       1 of 2 is encoded" in capsys.readouterr().out
+    assert main([*BUILD, "--finish"]) == 1
+    assert "2 of 3 chunks are missing" in capsys.readouterr().err
+    assert main([*BUILD, "--finish", "--data.max-len", "63"]) == 1
+    assert "building is of another rules.max_len, data.max_len\n" in capsys.readouterr().err
+    for words in (["--part", "0/2"], ["--finish"], []):
+        assert main([*BUILD, *words]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-6:-3] == said[-3:]
+    assert said[-3].startswith("training   4,750 rows")
+    assert main([*BUILD, "--part", "0/2"]) == 0, "which has nothing to do"
+    finished = {path.name: path.read_bytes() for path in Path("cache").glob("*/chunk-*")}
+    shutil.rmtree("cache")
+    assert main(BUILD) == 0
+    assert {path.name: path.read_bytes() for path in Path("cache").glob("*/chunk-*")} == finished
+
+
+@pytest.mark.parametrize("text", ["2/2", "1", "-1/2", "0/0", "a/b", "0/2/3", "", "1/"])
+def test_a_part_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*BUILD, f"--part={text}"]) == 2
+    assert "--part takes I/N, part I of N counted from 0" in capsys.readouterr().err
+
+
+def test_a_part_does_not_finish(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*BUILD, "--part", "0/2", "--finish"]) == 2
+    assert "give one of the two" in capsys.readouterr().err
+
+
+def test_the_slurm_script_builds_a_part_for_each_task_and_finishes_without_an_array(tmp_path: Path) -> None:
+    """The command is stood for by one that prints its words."""
+    (tmp_path / "mt-data").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "mt-data").chmod(0o755)
+    script = Path(__file__).parents[3] / "examples/slurm_build.sh"
+    cases: list[tuple[dict[str, str], str]] = [
+        (
+            {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "7"},
+            "build --data.workers 1 --part 3/8 --config run.yaml",
+        ),
+        (
+            {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "5", "PARTS": "8"},
+            "build --data.workers 1 --part 3/8 --config run.yaml",
+        ),
+        ({"SLURM_CPUS_PER_TASK": "4"}, "build --data.workers 4 --finish --config run.yaml"),
+    ]
+    for told, words in cases:
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **told}
+        done = subprocess.run(
+            ["bash", str(script), "--config", "run.yaml"], env=environment, capture_output=True, text=True
+        )
+        assert (done.stdout.strip(), done.returncode) == (words, 0), done.stderr

@@ -47,5 +47,16 @@ def make(root: Path, *, workers: int, seconds: float = 0.0, rules: Rules = RULES
     return cache.samples("key", lambda: (Rows(seconds), range(ROWS)), Count(), rules)
 
 
+def encode_share(root: Path, share: chunks.Share, *, workers: int = 1, seconds: float = 0.0) -> None:
+    """Encode a share of the made-up rows."""
+    cache = TokenCache(root, workers, lambda text: None, lambda: nullcontext(lambda done, total: None))
+    source = (Rows(seconds), range(ROWS))
+    cache.encode_share("key", lambda: source, Count(), RULES, made_of={"rows": "made up"}, share=share)
+
+
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), workers=int(sys.argv[2]), seconds=float(sys.argv[3]))
+    root, workers, seconds, *share = sys.argv[1:]
+    if share:
+        encode_share(Path(root), chunks.Share(*map(int, share)), workers=int(workers), seconds=float(seconds))
+    else:
+        make(Path(root), workers=int(workers), seconds=float(seconds))

@@ -20,7 +20,7 @@ import pytest
 
 from mt_core.errors import DataError
 from mt_train.data import cache as cache_module
-from mt_train.data import chunks
+from mt_train.data import chunk_files, chunks
 from mt_train.data.cache import HASHES, META, open_samples
 from mt_train.data.encoding import encode
 from mt_train.data.measures import count_duplicates
@@ -148,15 +148,15 @@ def test_what_was_encoded_before_a_kill_is_not_encoded_again(tmp_path: Path, mon
 
 
 def test_a_damaged_chunk_is_encoded_again(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    merge = cache_module.merge
-    monkeypatch.setattr(cache_module, "merge", lambda *given, **options: (_ for _ in ()).throw(KeyboardInterrupt))
+    finish = cache_module.finish
+    monkeypatch.setattr(cache_module, "finish", lambda *given, **options: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         make(tmp_path, workers=1)
-    chunk = tmp_path / "key.building/chunk-000003.npz"
+    chunk = tmp_path / "key.building/chunk-000003"
     damaged = bytearray(chunk.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     chunk.write_bytes(damaged)
-    monkeypatch.setattr(cache_module, "merge", merge)
+    monkeypatch.setattr(cache_module, "finish", finish)
     make(tmp_path, workers=1)
     assert content(tmp_path / "key") == content(cache_folder)
 
@@ -245,15 +245,17 @@ def test_any_damage_of_any_file_is_told_and_the_rows_are_encoded_anew(
     rng, whole = random.Random(seed), content(cache_folder)
     said: list[str] = []
 
-    def copied(self: Any, folder: Path, *given: Any) -> None:
+    def copied(folder: Path, *given: Any) -> None:
+        shutil.rmtree(cache_module.building_of(folder), ignore_errors=True)
         folder.mkdir()
         for name, data in whole.items():
             (folder / name).write_bytes(data)
 
-    monkeypatch.setattr(cache_module.TokenCache, "_make", copied)
+    monkeypatch.setattr(cache_module.TokenCache, "_encode", lambda *given: None)
+    monkeypatch.setattr(cache_module, "finish", copied)
     cache = cache_module.TokenCache(tmp_path, 1, said.append, lambda: nullcontext(lambda done, total: None))
     (tmp_path / "key.lock").touch()
-    copied(None, tmp_path / "key")
+    copied(tmp_path / "key")
     for name, data in whole.items():
         places = {0, len(data) - 1, rng.randrange(len(data))} if data else {0} if damage == "longer" else set()
         for place in places:
@@ -276,7 +278,7 @@ def test_a_file_of_the_cache_that_is_gone_is_made_anew_and_who_reads_keeps_what_
     cache = cache_module.TokenCache(tmp_path, 1, said.append, lambda: nullcontext(lambda done, total: None))
     reader = cache.samples("key", lambda: pytest.fail("not opened"), Count(), RULES)
     first = reader[0].ids.tolist()
-    (tmp_path / "key/ends").unlink()
+    (tmp_path / "key/chunk-000002").unlink()
     samples = cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES)
     assert len(said) == 1, "it does not wait for the reader"
     assert content(tmp_path / "key") == content(cache_folder)
@@ -292,20 +294,20 @@ def test_any_damage_of_a_chunk_is_noticed(tmp_path: Path, chunk: bytes, seed: in
         spoiled = bytearray(chunk)
         damage(spoiled, place)
         (tmp_path / "chunk").write_bytes(spoiled)
-        assert bytes(spoiled) == chunk or chunks.read_chunk(tmp_path / "chunk") is None
-    assert chunks.read_chunk(tmp_path / "none") is None
+        assert bytes(spoiled) == chunk or chunk_files.read_chunk(tmp_path / "chunk") is None
+    assert chunk_files.read_chunk(tmp_path / "none") is None
 
 
 @pytest.fixture(scope="module")
 def chunk(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("chunk") / "chunk-000000.npz"
-    chunks.write_chunk(path, encode(Rows(0.0), range(16), Count(), RULES))
-    assert chunks.read_chunk(path) is not None
+    path = tmp_path_factory.mktemp("chunk") / "chunk-000000"
+    chunk_files.write_chunk(path, encode(Rows(0.0), range(16), Count(), RULES))
+    assert chunk_files.read_chunk(path) is not None
     return path.read_bytes()
 
 
 def test_a_cache_that_is_visibly_damaged_is_named(cache_folder: Path, tmp_path: Path) -> None:
-    for name in (META, HASHES, "ids", "ends"):
+    for name in (META, HASHES, "chunk-000000", "chunk-000003"):
         folder = tmp_path / name
         folder.mkdir()
         for other, data in content(cache_folder).items():

@@ -138,12 +138,17 @@ def test_a_changed_value_is_another_set_of_samples() -> None:
     assert one.fingerprint() != other.fingerprint()
 
 
-def test_a_cache_that_names_a_path_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names of columns are names of files."""
+@pytest.mark.parametrize("place", ["chunks", "columns"])
+def test_a_cache_that_names_a_path_is_damaged(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of chunks are names of files."""
     cache(tmp_path, Rows([(1, 2, 3)]), monkeypatch)
     meta = tmp_path / "key" / META
     told = json.loads(meta.read_bytes().split(b"\n")[0])
-    told["files"]["token.../../../etc"] = [1, 2]
+    chunk = told["chunks"]["chunk-000000"]
+    if place == "chunks":
+        told["chunks"]["../key/chunk-000000"] = chunk
+    else:
+        chunk[2]["token.../../../etc"] = 1
     meta.write_bytes(seal(json.dumps(told)))
     with pytest.raises(DamagedCacheError):
         open_samples(tmp_path / "key")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mt_core import DataError, Sample
 from mt_core.nn import TokenObjective
-from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples, seal
-from mt_train.data.columns import COLUMNS, dtype_of
+from mt_train.data.cache import FINGERPRINT, HASH, HASHES, KNOWN, META, open_samples, seal
+from mt_train.data.columns import dtype_of
 from mt_train.data.loader import Loader
 from mt_train.data.samples import EncodedSamples
 
@@ -59,23 +59,35 @@ def resident_bytes() -> int:
 
 
 def make_huge_set(folder: Path, count: int) -> None:
-    """A set of ``count`` samples without content: files with holes, whose last offsets are right."""
-    lengths = {"ids": count * 8, "trained": count * 8, "ends": count + 1, "row_ids": count, "row_id_ends": count + 1}
-    lengths |= {"weighted": 0, "weights": 0, "weight_ends": 1}
-    for name in COLUMNS:
-        with (folder / name).open("wb") as file:
-            file.truncate(lengths[name] * dtype_of(name).itemsize)
-            if name in ("ends", "row_id_ends"):
-                file.seek(-8, 2)
-                file.write(np.int64(lengths["ids" if name == "ends" else "row_ids"]).tobytes())
+    """Two chunks, of ``count`` samples without content: files with holes, whose last offsets are right."""
+    index = {f"chunk-{number:06}": make_huge_chunk(folder / f"chunk-{number:06}", count // 2) for number in range(2)}
     for name in (HASHES, KNOWN):
         with (folder / name).open("wb") as file:
             file.truncate(count * HASH.itemsize)
     report = {"rows_read": count, "rows_kept": count, "rows_dropped": {}, "samples": count, "highest_id": 7}
-    files = dict.fromkeys((*COLUMNS, HASHES, KNOWN))
-    (folder / META).write_bytes(
-        seal(json.dumps({"report": report, "fingerprint": {"sha256": "known"}, "files": files}))
-    )
+    (folder / META).write_bytes(seal(json.dumps({"report": report, "chunks": index, "files": {}})))
+    (folder / FINGERPRINT).write_bytes(seal(json.dumps({"sha256": "known"})))
+
+
+def make_huge_chunk(path: Path, count: int) -> tuple[int, str, dict[str, int]]:
+    counts = {"ends": count + 1, "ids": count * 8, "trained": count * 8, "row_ids": count, "row_id_ends": count + 1}
+    counts |= {"weighted": 0, "weights": 0, "weight_ends": 1}
+    ends = {"ends": count * 8, "row_id_ends": count}
+    places, begin = {}, 0
+    for name, values in sorted(counts.items(), key=lambda each: -dtype_of(each[0]).itemsize):
+        size = values * dtype_of(name).itemsize
+        places[name] = {"dtype": "-", "shape": [values], "data_offsets": [begin, begin + size]}
+        begin += size
+    header = json.dumps({"__metadata__": {"report": "{}"}, **places}).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(bytes(32) + len(header).to_bytes(8, "little") + header)
+        start = file.tell()
+        file.truncate(start + begin)
+        for name, end in ends.items():
+            file.seek(start + places[name]["data_offsets"][1] - 8)
+            file.write(np.int64(end).tobytes())
+    return start + begin, bytes(32).hex(), counts
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's account of memory")

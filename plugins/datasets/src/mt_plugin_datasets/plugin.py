@@ -9,6 +9,8 @@ from mt_core import Component, DatasetComponent, hookimpl
 from .columnar import ArrowConfig, ParquetConfig, arrow_files, build_arrow, build_parquet, parquet_files
 from .delimited import CsvConfig, TsvConfig, build_delimited, delimited_files
 from .hub import HubConfig, build_hub, hub_files
+from .indexed import MegatronConfig, build_megatron, megatron_files
+from .mds import MdsConfig, build_mds, mds_files
 from .mixing import ConcatConfig, build_concat, concat_files, parts
 from .recipes.build import (
     GlueConfig,
@@ -72,6 +74,22 @@ def _formats() -> list[Component]:
             build=build_tokens,
             summary="token ids in .npy or .bin files, mapped, cut into documents",
             source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
+        ),
+        DatasetComponent(
+            name="megatron",
+            config=MegatronConfig,
+            files=megatron_files,
+            build=build_megatron,
+            summary="Megatron's indexed datasets (.bin and .idx), documents of token ids, mapped",
+            source="https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datasets/indexed_dataset.py",
+        ),
+        DatasetComponent(
+            name="mds",
+            config=MdsConfig,
+            files=mds_files,
+            build=build_mds,
+            summary="MosaicML's shards (index.json and .mds), bare or zstd",
+            source="https://github.com/mosaicml/streaming",
         ),
     ]
 

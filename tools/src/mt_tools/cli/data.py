@@ -21,6 +21,7 @@ from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import read_config
 from mt_train.config.names import expand
 from mt_train.config.run import SECTIONS
+from mt_train.data.chunks import Share
 from mt_train.plugins.resolve import resolve
 from mt_train.tracking.logs import show
 from mt_train.version import describe_version
@@ -38,16 +39,22 @@ clean shows what of the token cache nobody has used for long, and removes it wit
   --json                     inspect: everything as JSON, on standard output
   --html FILE.html           inspect: everything as one self-contained page
   --overwrite                inspect: replace an HTML file that is no such page, too
+  --part I/N                 build: encode chunks I, I+N, I+2N … only, beside other processes and machines
+  --finish                   build: make a cache of the parts, without encoding
   --older-than DAYS          clean: what was not used for so long (default: 30)
   --yes                      clean: remove it
   --block-plugin NAME        do not import this plugin (may be repeated)
   --debug                    show tracebacks
   --version, --help"""
 
-SWITCHES = ("json", "overwrite", "yes", "debug", "version", "help")
-VALUES = ("config", "html", "examples", "older_than")
+SWITCHES = ("json", "overwrite", "yes", "finish", "debug", "version", "help")
+VALUES = ("config", "html", "examples", "older_than", "part")
 REPEATED = ("block_plugin",)
-OWN = {"inspect": ("examples", "json", "html", "overwrite"), "clean": ("older_than", "yes")}
+OWN = {
+    "inspect": ("examples", "json", "html", "overwrite"),
+    "build": ("part", "finish"),
+    "clean": ("older_than", "yes"),
+}
 """Options that only one command has."""
 
 EXAMPLES, MOST_EXAMPLES = 3, 10_000
@@ -130,7 +137,8 @@ def _inspect(line: CommandLine, host: PluginHost) -> int:
 
 
 def _build(line: CommandLine, host: PluginHost) -> int:
-    """Encode the rows of a run into its token cache. Raises ``UsageError`` when it would have none."""
+    """Encode the rows of a run, or a share of them, into its token cache. Raises ``UsageError`` when it would have none."""
+    share, finishes = _share(line), "finish" in line.flags
     from mt_train.assemble.encoder import cache_folder
     from mt_train.assemble.identity import AUTO_BYTES, source_files
 
@@ -148,12 +156,30 @@ def _build(line: CommandLine, host: PluginHost) -> int:
             f" files of {AUTO_BYTES / 1e6:.0f} MB or more; name a folder with --data.cache FOLDER, here and for mt-train"
         )
     from mt_train.assemble.data import build_data  # torch loads from here on
+    from mt_train.assemble.shares import encode_share, finish_shares
 
-    data = build_data(parts)
-    show(f"training   {data.train.report.describe()}")
-    show(f"held out   {data.held_out.report.describe()}")
+    if share is not None:
+        encode_share(parts, share)
+        show(f"part       {share.index} of {share.count} is encoded; once all are: mt-data build --finish")
+    else:
+        data = None if finishes else build_data(parts)
+        train, held_out = finish_shares(parts) if data is None else (data.train.report, data.held_out.report)
+        show(f"training   {train.describe()}")
+        show(f"held out   {'the end of it' if held_out is None else held_out.describe()}")
     show(f"cache      {folder.absolute()}")
     return 0
+
+
+def _share(line: CommandLine) -> Share | None:
+    if "part" not in line.flags:
+        return None
+    if "finish" in line.flags:
+        raise UsageError("--part encodes a share, and --finish makes a cache once all are encoded; give one of the two")
+    text = line.flags["part"]
+    index, count = (parse_whole_number(number) for number in (*text.split("/"), "", "")[:2])
+    if index is None or count is None or text.count("/") != 1 or index >= count:
+        raise UsageError(f"--part takes I/N, part I of N counted from 0, such as 0/8 to 7/8, got {show_value(text)}")
+    return Share(index, count)
 
 
 def _clean(line: CommandLine, host: PluginHost) -> int:

@@ -21,8 +21,9 @@ from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, iden
 from mt_train.assemble.parts import Parts
 from mt_train.config.sections import DataConfig
 from mt_train.data.cache import Open, TokenCache, UnusableCacheError
-from mt_train.data.chunks import Progress
+from mt_train.data.chunks import Progress, Share
 from mt_train.data.encoding import Rules, encode
+from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 from mt_train.tracking.logs import first_notice
 
@@ -48,7 +49,8 @@ class Encoder:
         if self._cache is not None:
             cache, about_rows, check = self._cache
             try:
-                found = cache.samples(about_rows.key(split), source, self._objective, self._rules, check)
+                key, made_of = about_rows.key(split), about_rows.made_of(split)
+                found = cache.samples(key, source, self._objective, self._rules, check, made_of=made_of)
                 found.reader = self._rules.reader
                 return found
             except UnusableCacheError as error:
@@ -56,6 +58,19 @@ class Encoder:
                     raise
                 first_notice(f"notice: {error}. The tokens stay in memory")
         return encode(*source(), self._objective, self._rules)
+
+    def encode_share(self, split: str, source: Open, share: Share) -> None:
+        """Encode a share of the chunks of a split into the cache, which there has to be. Raises ``DataError`` for a bad row."""
+        assert self._cache is not None, "who calls has asked for its folder"
+        cache, about_rows, check = self._cache
+        key, made_of = about_rows.key(split), about_rows.made_of(split)
+        cache.encode_share(key, source, self._objective, self._rules, check, made_of=made_of, share=share)
+
+    def finish_shares(self, split: str) -> RowStatistics:
+        """Make the cache of a split, all of whose chunks there have to be. Raises ``DataError``."""
+        assert self._cache is not None, "who calls has asked for its folder"
+        cache, about_rows, _ = self._cache
+        return cache.finish_shares(about_rows.key(split), self._rules, made_of=about_rows.made_of(split))
 
     @cached_property
     def _cache(self) -> tuple[TokenCache, Identity, Callable[[], None]] | None:

@@ -127,17 +127,29 @@ class Identity:
 
     def key(self, part: str) -> str:
         """The name of the folder for a part of the run (train, held_out, every): two that are the same rows share it."""
+        return hashlib.sha256(json.dumps(self._content(part), sort_keys=True).encode()).hexdigest()[:40]
+
+    def made_of(self, part: str) -> dict[str, str]:
+        """Return a short hash of each thing that the key is a hash of, by name: it tells what differs and not what it is."""
+        found = {}
+        for name, value in self._content(part).items():
+            inner = value if isinstance(value, dict) else {"": value}
+            for place, each in inner.items():
+                digest = hashlib.sha256(json.dumps(each, sort_keys=True).encode()).hexdigest()
+                found[f"{name}.{place}".rstrip(".")] = digest[:12]
+        return found
+
+    def _content(self, part: str) -> dict[str, Any]:
         source, cut = self._rows(part)
         dataset = self.config.dataset
         options = evaluation_options(self.config) if source == "data.eval" else dataset.options
-        content = {
+        return {
             "rows": self._hashes_of(source),
             "dataset": {"name": dataset.name, **options.model_dump(mode="json")},
             "split": "eval" if source == "eval" else "train",
             "cut": cut,
             **self.rules,
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
 
     def _hashes_of(self, source: str) -> list[tuple[str, str]]:
         if source not in self._known:

@@ -195,7 +195,7 @@ def _wanted(objective: HasReference, splits: Mapping[str, EncodedSamples]) -> di
 
 def _ends(samples: EncodedSamples) -> NDArray[np.int64]:
     """Return the ends of each sample's documents among all, after a leading 0."""
-    return samples.column("document_ends") if "documents" in samples.names else np.arange(len(samples) + 1)
+    return np.asarray(samples.column("document_ends")) if "documents" in samples.names else np.arange(len(samples) + 1)
 
 
 def _read_cache(file: Path | None, objective: HasReference, splits: Mapping[str, EncodedSamples]) -> Values | None:

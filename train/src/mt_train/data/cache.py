@@ -1,24 +1,25 @@
 """The token cache: encoded rows in files, in a folder whose name is a hash of everything that they follow from.
 
-``KEY/meta.json``, ``hashes``, ``known`` and a file for each column (``data/samples.py``), mapped into memory. While it is made,
-``KEY.building`` holds chunks, and ``KEY.lock`` is held by the one process that makes it (``locks.py``); others wait for it.
-A kill loses a chunk. ``meta.json`` has the size and the CRC-32 of every other file, and of itself: they are read once, when a
-process begins to use the rows, and rows that are not what was written are encoded anew.
+``KEY/chunk-NUMBER`` (``chunk_files.py``), mapped into memory and read as one (``chunked_columns.py``), with ``hashes``, ``known``
+and the index ``meta.json``. While it is made the folder is called ``KEY.building``: chunks are encoded there by one process, or by
+many on several machines (``Share``), and stay as they are; the index of them is all that is written in the end (``finish``). Each
+chunk has a lease (``leases.py``). ``KEY.lock`` is held alone by a process that encodes all of it and finishes, and shared by those
+that encode a share or read (``locks.py``). A kill loses a chunk. ``meta.json`` has the size and the hash of every other file, and
+of itself: they are read once, when a process begins to use the rows, and chunks that are not what was written are encoded anew.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import shutil
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,10 @@ from numpy.typing import NDArray
 from mt_core.errors import ComponentError, DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
-from mt_train.data.chunks import Progress, Work, encode_chunks, read_chunk
-from mt_train.data.columns import COLUMNS, ENDS, dtype_of, is_column
+from mt_train.data.chunk_files import HASH, ChunkHead, is_intact, map_chunk, read_head
+from mt_train.data.chunked_columns import ChunkedColumn
+from mt_train.data.chunks import Progress, Share, Work, chunk_name, encode_chunks, is_chunk
+from mt_train.data.columns import ENDS, dtype_of, is_column
 from mt_train.data.encoding import Rules, refuse_bad_rows
 from mt_train.data.locks import folder_held, hold_lock, lock_of, share
 from mt_train.data.measures import count_duplicates
@@ -35,8 +38,9 @@ from mt_train.data.media.named_files import find_changed
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 
-META = "meta.json"
-HASHES, KNOWN, HASH = "hashes", "known", np.dtype("<u8")
+META, PLAN = "meta.json", "plan.json"
+"""The index; and while chunks are made how many there are, and hashes of what the key is made of, by name."""
+HASHES, KNOWN, FINGERPRINT = "hashes", "known", "fingerprint"
 """64 bits of each sample (``measures.sample_hashes``), and the same in order: with them equal rows are found without reading tokens."""
 
 _PIECE = 1 << 20
@@ -69,29 +73,75 @@ class TokenCache:
     progress: Callable[[], AbstractContextManager[Progress]]
 
     def samples(
-        self, key: str, source: Open, objective: Objective, rules: Rules, check: Callable[[], None] = lambda: None
+        self,
+        key: str,
+        source: Open,
+        objective: Objective,
+        rules: Rules,
+        check: Callable[[], None] = lambda: None,
+        *,
+        made_of: Mapping[str, str] | None = None,
     ) -> EncodedSamples:
         """The split of this key, made where it is not there; ``check`` is called before what was made is kept.
 
-        Raises ``DataError`` for a bad row, ``UnusableCacheError`` for a folder that cannot be used.
+        ``made_of`` has hashes of what the key is a hash of. Raises ``DataError`` for a bad row, ``UnusableCacheError`` for a folder that
+        cannot be used.
         """
         folder = self.root / key
-        try:
+        with self._named():
             while (samples := self._use(folder)) is None:
                 self.root.mkdir(parents=True, exist_ok=True)
                 with hold_lock(lock_of(folder), self.say):
                     if not is_complete(folder):
-                        self._make(folder, source, objective, rules, check)
+                        self._encode(folder, source, objective, rules, made_of or {}, Share())
+                        check()
+                        finish(folder, rules, made_of or {})
+        refuse_bad_rows(samples.report, rules)  # whoever made it may have skipped them
+        return samples
+
+    def encode_share(
+        self,
+        key: str,
+        source: Open,
+        objective: Objective,
+        rules: Rules,
+        check: Callable[[], None] = lambda: None,
+        *,
+        made_of: Mapping[str, str],
+        share: Share,
+    ) -> None:
+        """Encode a share of the chunks of this key, beside others that encode theirs. Raises as ``samples`` does."""
+        folder = self.root / key
+        with self._named():
+            self.root.mkdir(parents=True, exist_ok=True)
+            with hold_lock(lock_of(folder), self.say, shared=True):
+                if not is_complete(folder):
+                    self._encode(folder, source, objective, rules, made_of, share)
+                    check()
+
+    def finish_shares(self, key: str, rules: Rules, *, made_of: Mapping[str, str]) -> RowStatistics:
+        """Make the split of this key of the chunks that others have encoded, and return what became of the rows; no token is read.
+
+        Raises ``DataError`` where chunks are missing.
+        """
+        folder = self.root / key
+        with self._named():
+            self.root.mkdir(parents=True, exist_ok=True)
+            with hold_lock(lock_of(folder), self.say):
+                return open_samples(folder).report if is_complete(folder) else finish(folder, rules, made_of)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise UnusableCacheError(
                 f"the token cache {self.root} cannot be written: {error.strerror or error}. Choose another folder with"
                 " --data.cache FOLDER (or MT_CACHE), or keep tokens in memory: --data.cache none"
             ) from error
-        refuse_bad_rows(samples.report, rules)  # whoever made it may have skipped them
-        return samples
 
     def _use(self, folder: Path) -> EncodedSamples | None:
-        """The split, if it is there; one that is damaged or outdated is told, and removed."""
+        """The split, if it is there; one that is damaged or outdated is told, and what it has that is not is kept to be finished."""
         try:
             return use(folder)
         except (DamagedCacheError, OutdatedCacheError) as error:
@@ -100,21 +150,24 @@ class TokenCache:
             discard(folder)
             return None
 
-    def _make(self, folder: Path, source: Open, objective: Objective, rules: Rules, check: Callable[[], None]) -> None:
+    def _encode(
+        self,
+        folder: Path,
+        source: Open,
+        objective: Objective,
+        rules: Rules,
+        made_of: Mapping[str, str],
+        share: Share,
+    ) -> None:
         dataset, indices = source()
         building = building_of(folder)
         building.mkdir(exist_ok=True)
         work = Work(dataset, indices, objective, rules, building)
+        staged = building / f".tmp-{os.getpid()}-{PLAN}"
+        _write(staged, seal(json.dumps({"chunks": len(work), "made_of": dict(made_of)})))
+        staged.replace(building / PLAN)
         with self.progress() as progress:
-            encode_chunks(work, workers=self.workers, progress=progress)
-        check()
-        whole = building / "whole"
-        shutil.rmtree(whole, ignore_errors=True)  # half of one, of a process that was killed
-        whole.mkdir()
-        merge([work.path(number) for number in range(len(work))], whole, rules)
-        shutil.rmtree(folder, ignore_errors=True)
-        whole.rename(folder)
-        shutil.rmtree(building)
+            encode_chunks(work, workers=self.workers, progress=progress, share=share)
 
 
 def building_of(folder: Path) -> Path:
@@ -127,52 +180,70 @@ def is_complete(folder: Path) -> bool:
     return (folder / META).is_file()
 
 
-def merge(chunks: Sequence[Path], folder: Path, rules: Rules) -> None:
-    """Write the chunks as one set of columns. The meta file comes last: with it the folder is complete.
+def finish(folder: Path, rules: Rules, made_of: Mapping[str, str]) -> RowStatistics:
+    """Write the index of all chunks, without reading a token or writing one again, and call the folder by its key.
 
-    Raises ``DataError`` when all of them together have too many bad rows.
+    Raises ``DataError`` when chunks are missing, or all of them together have too many bad rows.
     """
-    reports: list[RowStatistics] = []
-    totals, files = dict[str, int](), dict[str, BinaryIO]()
-    try:
-        _open_columns(COLUMNS.keys(), folder, files, totals)
-        for path in chunks:
-            chunk = read_chunk(path)
-            if chunk is None:
-                raise DataError(f"{path} was damaged while the token cache was made; start again")
-            if len(chunk) and not totals["ends"]:
-                _open_columns(chunk.names, folder, files, totals)
-            if len(chunk) and chunk.names != files.keys():
-                raise ComponentError(
-                    f"the objective gives some samples with {sorted(files.keys() ^ chunk.names)}, and others without; all samples have"
-                    " documents or none, and values of the same names"
-                )
-            _append(chunk, files, totals)
-            reports.append(chunk.report)
-        for file in files.values():
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        for file in files.values():
-            file.close()
-    report = RowStatistics.total(reports)
+    building = building_of(folder)
+    heads = _heads(building, _planned(folder, made_of))
+    report = RowStatistics.total([head.report for head in heads])
     refuse_bad_rows(report, rules)
     report.hashes = np.empty(0, HASH) if report.hashes is None else report.hashes  # of no chunk at all
-    samples = EncodedSamples(_map_columns(folder, files), report)
-    count_duplicates(samples)
+    index = {chunk_name(number): [head.size, head.digest, dict(head.counts)] for number, head in enumerate(heads)}
+    count_duplicates(EncodedSamples(_columns(building, index), report))
     for name, values in ((HASHES, report.hashes), (KNOWN, report.known)):
-        _write(folder / name, np.asarray(values, HASH).tobytes())
-    told = {"report": report.as_dict(), "fingerprint": samples.fingerprint()}
-    told["files"] = {name: list(checksum(folder / name)) for name in (*files, HASHES, KNOWN)}
-    _write(folder / META, seal(json.dumps(told)))
+        _write(building / name, np.asarray(values, HASH).tobytes())
+    told = {"report": report.as_dict(), "chunks": index}
+    told["files"] = {name: list(checksum(building / name)) for name in (HASHES, KNOWN)}
+    _write(building / META, seal(json.dumps(told)))
+    for path in building.iterdir():  # leases of those who were killed, halves of files, chunks of an older plan
+        if path.name not in {META, HASHES, KNOWN, *index}:
+            path.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    building.rename(folder)
+    return report
 
 
-def _open_columns(names: Set[str], folder: Path, files: dict[str, BinaryIO], totals: dict[str, int]) -> None:
-    """Begin the files of those columns that have none yet."""
-    for name in sorted(names - files.keys()):
-        files[name], totals[name] = (folder / name).open("wb"), 0
-        if name in ENDS:
-            files[name].write(np.zeros(1, dtype_of(name)).tobytes())
+def _planned(folder: Path, made_of: Mapping[str, str]) -> int:
+    """Return how many chunks the rows have. Raises ``DataError`` where nobody has encoded one, with what others were made of."""
+    try:
+        return int(_unseal((building_of(folder) / PLAN).read_bytes())["chunks"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    others = []
+    for path in sorted(folder.parent.glob(f"*.building/{PLAN}")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            theirs = _unseal(path.read_bytes())["made_of"]
+            names = [name for name in {**theirs, **made_of} if theirs.get(name) != made_of.get(name)]
+            others.append(f"\n  {path.parent.name} is of another {', '.join(names)}")
+    raise DataError(
+        f"no part of these rows is in {folder.parent}: there is no {building_of(folder).name}. Encode all parts with the same options,"
+        f" files and code, then finish{'; parts that are there:' if others else ''}{''.join(others)}"
+    )
+
+
+def _heads(building: Path, count: int) -> list[ChunkHead]:
+    """Return the heads of all chunks. Raises ``DataError`` where some are missing, and ``ComponentError`` where columns differ."""
+    heads, missing = [], []
+    for number in range(count):
+        try:
+            heads.append(read_head(building / chunk_name(number)))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, IndexError):
+            missing.append(number)
+    if missing:
+        some = ", ".join(map(str, missing[:10])) + (" …" if len(missing) > 10 else "")
+        raise DataError(
+            f"{len(missing)} of {count} chunks are missing in {building} ({some}): chunk c is of part c modulo the number of parts."
+            " Encode those parts again, with --part, then finish; what is there is kept"
+        )
+    names = [head.counts.keys() for head in heads if head.samples]
+    if strange := next((each for each in names if each != names[0]), None):
+        raise ComponentError(
+            f"the objective gives some samples with {sorted(names[0] ^ strange)}, and others without; all samples have"
+            " documents or none, and values of the same names"
+        )
+    return heads
 
 
 def checksum(path: Path) -> tuple[int, int]:
@@ -206,17 +277,6 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _append(chunk: EncodedSamples, files: Mapping[str, BinaryIO], totals: dict[str, int]) -> None:
-    """Write a chunk's columns after those before it; offsets and numbers go on from theirs."""
-    columns = chunk.columns
-    shifts = {name: totals[target] for name, target in ENDS.items() if target in totals} | {"weighted": totals["ends"]}
-    for name, values in columns.items():
-        values = values[1:] if name in ENDS else values
-        shifted = values + shifts[name] if name in shifts else values
-        files[name].write(np.ascontiguousarray(shifted, dtype=dtype_of(name)).data)
-        totals[name] += len(values)
-
-
 def use(folder: Path) -> EncodedSamples | None:
     """The samples of a folder, which `mt-data clean` leaves alone as long as they live; ``None`` when it is not complete.
 
@@ -229,9 +289,11 @@ def use(folder: Path) -> EncodedSamples | None:
     try:
         if not is_complete(folder):  # removed before it was locked
             return None
-        samples = open_samples(folder)
         _verify(folder)
+        samples = open_samples(folder)
         _refuse_outdated(folder, samples)
+        if not (folder / FINGERPRINT).exists():
+            samples = _with_fingerprint(folder, samples)
         with suppress(OSError):  # the cache of somebody else
             os.utime(folder / META)
         if lock is not None:
@@ -247,44 +309,108 @@ def open_samples(folder: Path) -> EncodedSamples:
     """The samples of a complete folder, mapped: nothing is read before it is used. Raises ``DamagedCacheError`` where that shows."""
     try:
         meta = _unseal((folder / META).read_bytes())
-        names = meta["files"].keys() - {HASHES, KNOWN}
-        if strange := [name for name in names if not is_column(name)]:
-            raise ValueError(f"{strange} are no columns")
-        columns = _map_columns(folder, names)
         report = RowStatistics.from_dict(meta["report"])
-        report.hashes, report.known = hashes, known = [_column(folder / name, HASH) for name in (HASHES, KNOWN)]
-        samples = EncodedSamples(columns, report, meta["fingerprint"])
-        ends = {name: int(columns[name][-1]) for name in ENDS.keys() & names}
+        report.hashes, report.known = hashes, known = [_numbers(folder / name) for name in (HASHES, KNOWN)]
+        samples = EncodedSamples(_columns(folder, meta["chunks"]), report, _fingerprint_of(folder))
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise _damage_error(folder) from error
-    whole = all(len(columns[ENDS[name]]) == end for name, end in ends.items())
-    if not whole or not len(samples) == report.samples == len(hashes) or not bool(len(known)) == bool(len(hashes)):
+    if not len(samples) == report.samples == len(hashes) or not bool(len(known)) == bool(len(hashes)):
         raise _damage_error(folder)
     return samples
+
+
+def _numbers(path: Path) -> NDArray[Any]:
+    return np.memmap(path, HASH, "r") if path.stat().st_size else np.empty(0, HASH)
+
+
+def _columns(folder: Path, index: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the columns of all chunks as one. Raises ``ValueError`` for a chunk that is not what the index says."""
+    told = {name: counts for name, (_, _, counts) in sorted(index.items()) if counts["ends"] > 1}
+    if not told:
+        return EncodedSamples().columns
+    names = next(iter(told.values())).keys()
+    if strange := [name for name in (*index, *names) if not ((name in names and is_column(name)) or is_chunk(name))]:
+        raise ValueError(f"{strange} are no columns and no chunks")
+    mapped = [map_chunk(folder / name) for name in told]
+    for chunk, counts in zip(mapped, told.values(), strict=True):
+        if {name: len(values) for name, values in chunk.items()} != counts:
+            raise ValueError(f"chunks of {folder} have other columns than the index says")
+    counts_of = {name: [counts[name] for counts in told.values()] for name in names}
+    if len(mapped) == 1:
+        return mapped[0]
+    columns = {
+        name: ChunkedColumn(
+            [chunk[name] for chunk in mapped], dtype_of(name), _shifts(name, counts_of), is_ends=name in ENDS
+        )
+        for name in names
+    }
+    return columns | {"weighted": np.asarray(columns["weighted"])}  # few samples have any, and they are searched
+
+
+def _shifts(name: str, counts_of: Mapping[str, Sequence[int]]) -> Sequence[int] | None:
+    """Return what is added to the values of each chunk: offsets and numbers of samples go on from those before."""
+    if name in ENDS:
+        return [0, *np.cumsum(counts_of[ENDS[name]])[:-1].tolist()]
+    if name == "weighted":
+        return [0, *np.cumsum(np.array(counts_of["ends"]) - 1)[:-1].tolist()]
+    return None
+
+
+def _fingerprint_of(folder: Path) -> dict[str, Any] | None:
+    """Return what tells the rows from others, where somebody has read them all for it. Raises ``ValueError`` for a damaged one."""
+    try:
+        return _unseal((folder / FINGERPRINT).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _with_fingerprint(folder: Path, samples: EncodedSamples) -> EncodedSamples:
+    """Return samples that know what tells them from others, and write it down: who opens them first reads all tokens for it."""
+    staged, found = folder / f".tmp-{os.getpid()}-{FINGERPRINT}", samples.fingerprint()
+    with suppress(OSError):  # the cache of somebody else
+        _write(staged, seal(json.dumps(found)))
+        staged.replace(folder / FINGERPRINT)
+    return EncodedSamples(samples.columns, samples.report, found)
 
 
 def _verify(folder: Path) -> None:
     """Read every file of an opened folder. Raises ``DamagedCacheError`` when one is not what was written."""
     try:
-        written = _unseal((folder / META).read_bytes())["files"]
-        found = {name: list(checksum(folder / name)) for name in written}
+        meta = _unseal((folder / META).read_bytes())
+        found = {name: list(checksum(folder / name)) for name in meta["files"]}
+        whole = all(is_intact(folder / name, size, digest) for name, (size, digest, _) in meta["chunks"].items())
     except (FileNotFoundError, ValueError, TypeError) as error:
         raise _damage_error(folder) from error
-    if found != written:
+    if found != meta["files"] or not whole:
         raise _damage_error(folder)
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder that is damaged or outdated still when nobody else looks at it; those who have opened it keep what they have.
+    """Take back a folder that is damaged or outdated still when nobody else looks at it; those who have opened it keep what they have.
 
-    Its lock goes as well, since they hold it. Raises ``OSError``.
+    Its chunks are those of a cache that is made again, so that only what is wrong is encoded anew. Its lock goes, since they hold it.
+    Raises ``OSError``.
     """
     with suppress(FileNotFoundError), folder_held(folder) as is_there:
         if not is_there or _is_usable(folder):
             return
+        count = _count_again(folder)
         (folder / META).unlink()  # first: without it the rest counts for nothing
         lock_of(folder).unlink(missing_ok=True)
-        shutil.rmtree(folder)
+        if count is None or building_of(folder).exists():
+            shutil.rmtree(folder)
+            return
+        (folder / FINGERPRINT).unlink(missing_ok=True)
+        _write(folder / PLAN, seal(json.dumps({"chunks": count, "made_of": {}})))
+        folder.rename(building_of(folder))
+
+
+def _count_again(folder: Path) -> int | None:
+    """Return how many chunks a folder has had; ``None`` where its index does not say."""
+    try:
+        return len(_unseal((folder / META).read_bytes())["chunks"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _is_usable(folder: Path) -> bool:
@@ -303,14 +429,3 @@ def _refuse_outdated(folder: Path, samples: EncodedSamples) -> None:
 
 def _damage_error(folder: Path) -> DamagedCacheError:
     return DamagedCacheError(f"{folder}, of the token cache, is damaged")
-
-
-def _map_columns(folder: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    return {name: _column(folder / name, dtype_of(name)) for name in names}
-
-
-def _column(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:  # nothing to map
-            return np.empty(0, dtype)
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)

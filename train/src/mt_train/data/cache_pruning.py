@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_core.errors import DataError
-from mt_train.data.cache import HASHES, KNOWN, META, building_of, is_complete
+from mt_train.data.cache import FINGERPRINT, HASHES, KNOWN, META, PLAN, building_of, is_complete
 from mt_train.data.columns import is_column
 from mt_train.data.locks import claim, lock_of
 
@@ -19,8 +19,9 @@ REFERENCES = "reference"
 """Folder beside the keys: what models of step 0 gave rows (``assemble/reference.py``), a file under a hash of both."""
 _REFERENCE = re.compile(r"(\.tmp-)?[0-9a-f]{40}\.safetensors")
 _KEY = re.compile(r"[0-9a-f]{40}")
-_OTHERS = frozenset({META, HASHES, KNOWN})
-_CHUNK = re.compile(r"(\.tmp-\d+-)?chunk-\d+\.npz")
+_OTHERS = frozenset({META, HASHES, KNOWN, FINGERPRINT, PLAN})
+_CHUNK = re.compile(r"(\.tmp-\d+-)?(chunk-\d+(\.npz|\.lease)?|plan\.json|fingerprint)")
+"""Chunks, with their leases; ``.npz``, and columns in a file each, are of caches from before chunks stayed as they are."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,12 @@ def _holds(folder: Path, allowed: Callable[[Path], bool]) -> bool:
 
 
 def _is_column(path: Path) -> bool:
-    return (path.name in _OTHERS or is_column(path.name)) and path.is_file() and not path.is_symlink()
+    known = path.name in _OTHERS or is_column(path.name) or _CHUNK.fullmatch(path.name) is not None
+    return known and path.is_file() and not path.is_symlink()
 
 
 def _is_chunk(path: Path) -> bool:
-    return path.name == "whole" or (_CHUNK.fullmatch(path.name) is not None and path.is_file())
+    return path.name == "whole" or _is_column(path)
 
 
 def _below(folder: Path) -> Iterator[Path]:

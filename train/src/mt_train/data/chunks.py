@@ -1,19 +1,20 @@
-"""Rows encoded in chunks by several processes, each chunk a file: what was done before a kill is not done again.
+"""Rows encoded in chunks by several processes, also of several machines, each chunk a file: what was done before a kill is not
+done again.
 
-The chunks depend on the rows alone, so that any number of processes leaves the same bytes.
+The chunks depend on the rows alone, so that any number of processes leaves the same bytes. Each chunk is encoded by who has
+its lease (``leases.py``).
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import io
-import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -21,20 +22,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.errors import DataError, refuse_exit
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Dataset
-from mt_train.data.columns import is_column
+from mt_train.data.chunk_files import read_chunk, write_chunk
 from mt_train.data.encoding import Rules, encode
+from mt_train.data.leases import hold_lease
 from mt_train.data.media.named_files import find_changed
-from mt_train.data.row_statistics import RowStatistics
-from mt_train.data.samples import EncodedSamples
 
-CHUNK_ROWS = 2048
-"""Rows of a chunk: enough that writing it costs nothing, few enough that a kill loses little."""
+CHUNK_ROWS, MOST_CHUNKS = 2048, 4096
+"""Rows of a chunk: enough that writing it costs nothing, few enough that a kill loses little. Of more than 8 million rows a chunk
+has more, so that there are not more files than a folder and a process like."""
 
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -42,7 +42,26 @@ _DIE_WITH_PARENT = 1
 Progress = Callable[[int, int], None]
 """Told of chunks that are done, and how many there are."""
 
-_DIGEST = hashlib.sha256().digest_size
+_ASK_SECONDS = 0.2
+"""Time between two questions whether a chunk that another process encodes is there."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The chunks of one of several builders: those whose number is ``index`` modulo ``count``."""
+
+    index: int = 0
+    count: int = 1
+
+
+def chunk_name(number: int) -> str:
+    """Return the name of the file of a chunk."""
+    return f"chunk-{number:06}"
+
+
+def is_chunk(name: str) -> bool:
+    """Return whether a file of this name is a chunk."""
+    return re.fullmatch(r"chunk-\d{6,}", name) is not None
 
 
 @dataclass(frozen=True)
@@ -56,11 +75,17 @@ class Work:
     folder: Path
 
     def __len__(self) -> int:
-        return -(-len(self.indices) // CHUNK_ROWS)
+        return -(-len(self.indices) // self.rows)
+
+    @property
+    def rows(self) -> int:
+        """Count the rows of a chunk: 2,048 times a power of two, which follows from the number of all rows."""
+        times = -(-len(self.indices) // (CHUNK_ROWS * MOST_CHUNKS))
+        return CHUNK_ROWS * (1 << max(times - 1, 0).bit_length())
 
     def path(self, number: int) -> Path:
         """The file of a chunk."""
-        return self.folder / f"chunk-{number:06}.npz"
+        return self.folder / chunk_name(number)
 
     def is_done(self, number: int) -> bool:
         """Return whether a chunk is there that these rules would make now: another run may have skipped bad rows that are an error here."""
@@ -69,56 +94,41 @@ class Work:
             return False
         return not (chunk.report.bad_rows and self.rules.on_bad_row == "error")
 
-    def do(self, number: int) -> None:
-        """Encode one chunk. Raises ``DataError`` for a bad row."""
-        indices = self.indices[number * CHUNK_ROWS : (number + 1) * CHUNK_ROWS]
-        write_chunk(self.path(number), encode(self.dataset, indices, self.objective, self.rules))
+    def do(self, number: int) -> bool:
+        """Encode one chunk, unless another process does; return whether it is there. Raises ``DataError`` for a bad row."""
+        path, indices = self.path(number), self.indices[number * self.rows : (number + 1) * self.rows]
+        with hold_lease(path.with_name(f"{path.name}.lease")) as is_ours:
+            if is_ours and not self.is_done(number):  # another one may have been faster since the chunks were counted
+                write_chunk(path, encode(self.dataset, indices, self.objective, self.rules))
+        return is_ours
 
 
-def write_chunk(path: Path, samples: EncodedSamples) -> None:
-    """The samples as a file that is whole or not there: the SHA-256 of all that follows it, and an archive of arrays."""
-    staged = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    assert samples.report.hashes is not None, "encode() made them"
-    report = np.frombuffer(json.dumps(samples.report.as_dict()).encode(), dtype=np.uint8)
-    archive = io.BytesIO()
-    np.savez(archive, allow_pickle=False, report=report, hashes=samples.report.hashes, **samples.columns)
-    with staged.open("wb") as file:
-        file.write(hashlib.sha256(archive.getbuffer()).digest())
-        file.write(archive.getbuffer())
-    staged.replace(path)
+def encode_chunks(work: Work, *, workers: int, progress: Progress, share: Share | None = None) -> None:
+    """Encode what is not there yet, of all chunks or a share of them, and wait for those that others encode.
+
+    Raises ``DataError`` for the first bad row, in their order.
+    """
+    share = share or Share()
+    own = range(share.index, len(work), share.count)
+    missing = [number for number in own if not work.is_done(number)]
+    progress(len(own) - len(missing), len(own))
+    while missing:
+        done = len(own) - len(missing)
+        leased = []
+        for number, is_there in zip(missing, _each(work, missing, workers), strict=True):
+            done += is_there
+            leased += [] if is_there else [number]
+            progress(done, len(own))
+        if leased:
+            time.sleep(_ASK_SECONDS)
+        missing = [number for number in leased if not work.is_done(number)]
 
 
-def read_chunk(path: Path) -> EncodedSamples | None:
-    """Read what ``write_chunk`` wrote; nothing where there is no such file, or its hash says that it is damaged."""
-    try:
-        content = memoryview(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    digest, archive = content[:_DIGEST], content[_DIGEST:]
-    if hashlib.sha256(archive).digest() != digest:
-        return None
-    with np.load(io.BytesIO(archive), allow_pickle=False) as stored:
-        columns = {name: stored[name] for name in stored.files if is_column(name)}
-        report = RowStatistics.from_dict(json.loads(stored["report"].tobytes()))
-        report.hashes = stored["hashes"]
-    return EncodedSamples(columns, report)
-
-
-def encode_chunks(work: Work, *, workers: int, progress: Progress) -> None:
-    """Encode what is not there yet. Raises ``DataError`` for the first bad row, in their order."""
-    missing = [number for number in range(len(work)) if not work.is_done(number)]
-    done = len(work) - len(missing)
-    progress(done, len(work))
-    for finished, _ in enumerate(_each(work, missing, workers), start=done + 1):
-        progress(finished, len(work))
-
-
-def _each(work: Work, numbers: Sequence[int], workers: int) -> Iterator[None]:
+def _each(work: Work, numbers: Sequence[int], workers: int) -> Iterator[bool]:
     workers = min(workers, len(numbers))
     if workers < 2 or not can_fork():
         for number in numbers:
-            work.do(number)
-            yield
+            yield work.do(number)
         return
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(work, os.getpid())) as pool:
@@ -161,9 +171,9 @@ def _begin(work: Work, parent: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def _do(number: int) -> None:
+def _do(number: int) -> bool:
     assert _work is not None, "_begin ran first"
     try:
-        _work.do(number)
+        return _work.do(number)
     except SystemExit as error:  # its traceback, which says whose it is, does not leave this process
         refuse_exit(error)

@@ -21,10 +21,11 @@ def lock_of(folder: Path) -> Path:
 
 
 @contextmanager
-def hold_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """The lock, once nobody else has it. Raises ``OSError`` where a file cannot be written, or there are no locks."""
+def hold_lock(path: Path, say: Callable[[str], None], *, shared: bool = False) -> Iterator[None]:
+    """The lock, once nobody else has it, or with ``shared`` nobody has it alone. Raises ``OSError`` where a file cannot be written,
+    or there are no locks."""
     told = False
-    while (handle := claim(path)) is None:
+    while (handle := claim(path, shared=shared)) is None:
         if not told:
             say(f"waiting for another process that encodes the same rows ({path})")
         told = True
@@ -35,13 +36,13 @@ def hold_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         os.close(handle)
 
 
-def claim(path: Path) -> int | None:
-    """A handle that has the lock alone until it is closed; ``None`` while another has it. Raises ``OSError``."""
+def claim(path: Path, *, shared: bool = False) -> int | None:
+    """A handle that has the lock, alone or shared, until it is closed; ``None`` while another has it. Raises ``OSError``."""
     import fcntl  # here: Windows has none
 
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         if _is(handle, path):  # not one that was removed between opening and locking it
             return handle
     except BlockingIOError:

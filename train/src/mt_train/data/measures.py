@@ -118,7 +118,7 @@ def _sample_of(bounds: NDArray[np.int64], place: int) -> int:
 def row_of_id(samples: EncodedSamples, token: int) -> str:
     """The first row that has this token id."""
     ids, _, bounds = samples.arrays()
-    return samples.row_ids[_sample_of(bounds, int((ids == token).argmax()))]
+    return samples.row_ids[_sample_of(np.asarray(bounds), int((np.asarray(ids) == token).argmax()))]
 
 
 def _count(values: NDArray[np.int64]) -> Counter[int]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mt_core.errors import ComponentError, DataError
 from mt_core.rows import MediaSpan, Sample
+from mt_train.data.chunked_columns import pieces_of
 from mt_train.data.columns import (
     COLUMNS,
     ENDS,
@@ -43,13 +44,13 @@ class EncodedSamples:
 
     def __init__(
         self,
-        columns: Mapping[str, NDArray[Any]] | None = None,
+        columns: Mapping[str, Any] | None = None,
         report: RowStatistics | None = None,
         fingerprint: Mapping[str, Any] | None = None,
         *,
         reader: MediaReader | None = None,
     ) -> None:
-        """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``) with what is known of them.
+        """Empty, to be filled by ``add``; or finished ``columns`` (``COLUMNS``; arrays, or ``ChunkedColumn``) with what is known of them.
 
         ``reader`` reads the media of batches; with it samples may have some.
         """
@@ -96,16 +97,17 @@ class EncodedSamples:
         """Return the features of the media of some samples; no look is taken at the others."""
         if "media" not in self.names:
             return [0] * len(numbers)
-        features, ends = self.column("media")[2::MEDIA_NUMBERS], self.column("media_ends") // MEDIA_NUMBERS
-        return [int(features[ends[number] : ends[number + 1]].sum()) for number in numbers.tolist()]
+        media, ends = self.column("media"), self.column("media_ends")
+        spans = zip(ends[numbers].tolist(), ends[numbers + 1].tolist(), strict=True)
+        return [int(media[start:end].reshape(-1, MEDIA_NUMBERS)[:, 2].sum()) for start, end in spans]
 
     @property
     def media_features(self) -> NDArray[np.int64]:
         """Features of the media of each sample, those of all encoders together."""
         if "media" not in self.names:
             return np.zeros(len(self), np.int64)
-        features = self.column("media").reshape(-1, MEDIA_NUMBERS)[:, 2]
-        sums, ends = np.concatenate([[0], features.cumsum()]), self.column("media_ends") // MEDIA_NUMBERS
+        features = np.asarray(self.column("media")).reshape(-1, MEDIA_NUMBERS)[:, 2]
+        sums, ends = np.concatenate([[0], features.cumsum()]), np.asarray(self.column("media_ends")) // MEDIA_NUMBERS
         found: NDArray[np.int64] = np.diff(sums[ends])
         return found
 
@@ -115,7 +117,8 @@ class EncodedSamples:
     def column(self, name: str) -> NDArray[Any]:
         """A whole column; it is not to be kept while samples are added."""
         if self._columns:
-            return self._columns[name]
+            column: NDArray[Any] = self._columns[name]
+            return column
         return np.frombuffer(self._growing[name], dtype=dtype_of(name))
 
     @property
@@ -249,11 +252,14 @@ class EncodedSamples:
             return dict(self._fingerprint)
         digest = hashlib.sha256()
         for name in ("ids", "trained", "ends"):
-            digest.update(self.column(name).view(np.uint8).data)
+            for piece in pieces_of(self.column(name)):
+                digest.update(np.ascontiguousarray(piece).view(np.uint8).data)
         for number in self.column("weighted").tolist():
             digest.update(repr((number, self._weights(number))).encode())
         for name in sorted(self.names - COLUMNS.keys() - {"media_items", "media_item_ends"}):
-            digest.update(name.encode() + self.column(name).tobytes())
+            digest.update(name.encode())
+            for piece in pieces_of(self.column(name)):
+                digest.update(piece.tobytes())
         for number in range(len(self)) if "media" in self.names else ():
             for span in self.media_of(number):  # by its content, wherever the file lies
                 digest.update(span.item.encoder.encode() + (span.item.digest or span.item.content))

@@ -1,0 +1,108 @@
+"""MDS shards, as mosaicml-streaming 0.13.0 wrote them (``MDSWriter``): ``fixtures/mds``, each of four shards."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_files import open_dataset, rows_of
+
+from mt_core import DataError
+
+FIXTURES = Path(__file__).parent / "fixtures/mds"
+
+
+def written(number: int) -> dict[str, Any]:
+    """What the writer was given."""
+    return {
+        "about": {"page": number},
+        "fixed": [number] * 3,
+        "n": number,
+        "packed": list(range(7, 8 + number % 3)),
+        "score": number / 4,
+        "text": f"row {number}: naïve café {'x' * (number % 5)}",
+        "tokens": [each + 60000 * (number == 3) for each in range(number % 4 + 1)],
+        "weight": number / 3,
+    }
+
+
+@pytest.mark.parametrize("name", ["plain", "zstd"])
+def test_samples_are_those_that_mosaicml_wrote(name: str) -> None:
+    dataset = open_dataset("mds", path=FIXTURES / name, ids_in_bytes="int64")
+    rows = rows_of(dataset)
+    index = FIXTURES / name / "index.json"
+    assert rows == [{"id": f"{index}:{number + 1}", **written(number)} for number in range(12)]
+    assert len(pickle.dumps(dataset)) < 6000, "what was read does not travel"
+    assert pickle.loads(pickle.dumps(dataset)).row(11) == rows[11]
+
+
+def test_bytes_are_bytes_where_nobody_says_that_they_are_ids() -> None:
+    assert open_dataset("mds", path=FIXTURES / "plain/index.json").row(0)["packed"] == (7).to_bytes(8, "little")
+
+
+def test_folders_below_are_read_in_order(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(FIXTURES / "zstd", tmp_path / name)
+    rows = rows_of(open_dataset("mds", path=tmp_path))
+    assert [row["n"] for row in rows] == [*range(12), *range(12)]
+    assert rows[12]["id"] == f"{tmp_path / 'b/index.json'}:1"
+
+
+def test_columns_that_may_run_code_are_refused() -> None:
+    with pytest.raises(DataError, match="has columns of pkl, which are not read: pickles may run code"):
+        open_dataset("mds", path=FIXTURES / "pickled")
+
+
+def with_index(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        told = json.loads((folder / "index.json").read_text())
+        change(told["shards"][0])
+        (folder / "index.json").write_text(json.dumps(told))
+
+    return write
+
+
+def with_shard(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        path = folder / "shard.00000.mds.zstd"
+        path.write_bytes(change(path.read_bytes()))
+
+    return write
+
+
+BAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no index": (
+        lambda folder: (folder / "index.json").rename(folder / "other.json") and None,
+        "there is no index.json",
+    ),
+    "another file": (lambda folder: (folder / "index.json").write_text("[]") and None, "is no index of MDS shards"),
+    "a later version": (with_index(lambda shard: shard.update(version=3)), "shards of mds 3, and mds 2 is read"),
+    "another compression": (with_index(lambda shard: shard.update(compression="br:3")), "compressed with br:3"),
+    "a path outside": (
+        with_index(lambda shard: shard["zip_data"].update(basename="../x")),
+        r"names a file outside its folder: '\.\./x'",
+    ),
+    "a missing shard": (lambda folder: (folder / "shard.00000.mds.zstd").unlink(), "cannot be read: No such file"),
+    "half a shard": (with_shard(lambda data: data[:99]), "has 99 bytes, not 393 and another sha1"),
+    "a flipped bit": (
+        with_shard(lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:]),
+        "another sha1 than index.json says",
+    ),
+    "fewer samples": (with_index(lambda shard: shard.update(samples=2)), "has not the 2 samples"),
+    "another size": (with_index(lambda shard: shard["raw_data"].update(bytes=5)), "is damaged: "),
+    "other columns": (with_index(lambda shard: shard["column_sizes"].__setitem__(1, 8)), "index.json:1: .* is damaged"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_shards_that_are_not_whole_are_named(case: str, tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "zstd", tmp_path / "a")
+    change, said = BAD[case]
+    change(tmp_path / "a")
+    with pytest.raises(DataError, match=said):
+        rows_of(open_dataset("mds", path=tmp_path / "a"))

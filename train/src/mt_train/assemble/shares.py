@@ -1,0 +1,34 @@
+"""A token cache by many: each process encodes a share of the chunks, and one makes a cache of them."""
+
+from __future__ import annotations
+
+from mt_train.assemble.data import build_tokenizer, encoding_of
+from mt_train.assemble.encoder import Encoder, cached_files
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.sources import rows_of
+from mt_train.data.chunks import Share
+from mt_train.data.row_statistics import RowStatistics
+
+
+def encode_share(parts: Parts, share: Share) -> None:
+    """Encode a share of the rows' chunks into the token cache, which there has to be. Raises ``DataError`` for a bad row."""
+    rows, encoder = rows_of(parts, None), _encoder(parts)
+    encoder.encode_share("train", lambda: (rows.train, rows.kept), share)
+    if not rows.is_one_document:  # its samples are divided whenever they are read
+        encoder.encode_share("held_out", lambda: (rows.evaluation, rows.held_out), share)
+
+
+def finish_shares(parts: Parts) -> tuple[RowStatistics, RowStatistics | None]:
+    """Make the cache, and return what became of the rows to train on and of those held out; ``None`` where one document is both.
+
+    Raises ``DataError`` where a share is missing.
+    """
+    encoder = _encoder(parts)
+    train = encoder.finish_shares("train")
+    is_one_document = train.rows_read == 1 and rows_of(parts, None).is_one_document
+    return train, None if is_one_document else encoder.finish_shares("held_out")
+
+
+def _encoder(parts: Parts) -> Encoder:
+    tokenizer = build_tokenizer(parts)
+    return Encoder(parts, tokenizer, *encoding_of(parts, tokenizer), cached_files(parts))
