@@ -196,6 +196,10 @@ def test_an_encoder_without_a_writer_is_refused_by_name(folder: Path, tmp_path: 
 def test_an_adapter_alone_has_no_place_for_an_encoder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert mt_export(["--run", str(folder / "run"), "--output", str(folder / "adapter")]) != 0
     assert "no place for media.clip.*; write the whole model" in capsys.readouterr().err
+    words = ["--run", str(folder / "run"), "--merge", "--output", str(folder / "merged"), "--check", "transformers"]
+    assert mt_export(words) != 0
+    assert "has encoders of media (clip)" in capsys.readouterr().err
+    assert not (folder / "merged").exists()
 
 
 def opened(folder: Path, encoders: dict[str, Any]) -> Any:

@@ -22,8 +22,9 @@ from twins import LatinTokenizer, twins
 from mt_core import MtError
 from mt_core.nn import Batch, KVCache
 from mt_plugin_serve.http import Access
+from mt_plugin_serve.limits import Limits
 from mt_plugin_serve.models import Models, ServedModel
-from mt_plugin_serve.server import Bounds, listen, serve
+from mt_plugin_serve.server import listen, serve
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_tools import template_of
 from mt_train import LoadedModel
@@ -84,8 +85,9 @@ def model_of(loaded: LoadedModel, *, template: str = "chatml") -> Models:
 
 
 @contextmanager
-def running(models: Models, access: Access | None = None, *, dies: bool = False, **bounds: Any) -> Iterator[Server]:
+def running(models: Models, access: Access | None = None, *, dies: bool = False, **limits: Any) -> Iterator[Server]:
     """A server, until the block ends."""
+    given = {"grace": 5, **limits}
     sock = listen("127.0.0.1", 0)
     said: list[str] = []
     server, ready = Server(sock.getsockname()[1], said), threading.Event()
@@ -96,7 +98,7 @@ def running(models: Models, access: Access | None = None, *, dies: bool = False,
 
     def run() -> None:
         try:
-            serve(models, sock, access or Access(), Bounds(**{"grace": 5, **bounds}), said.append, ready=on_ready)
+            serve(models, sock, limits=Limits(**given), access=access or Access(), report=said.append, ready=on_ready)
         except MtError as error:  # the test looks at it
             server.error = error
 

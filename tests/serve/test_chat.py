@@ -104,6 +104,32 @@ def test_n_texts_are_those_of_as_many_prompts(client: openai.OpenAI, loaded: Loa
     assert len({each.message.content for each in answer.choices}) == 3
 
 
+@pytest.mark.parametrize("stop", [None, [*"aeiouAEIOU ", "zz"]])
+def test_streams_of_n_texts_with_scores_add_up_to_the_whole(client: openai.OpenAI, stop: list[str] | None) -> None:
+    """Three texts side by side in one stream, each by its index: text, scores with the likeliest tokens, and the end."""
+    messages: Any = [{"role": "user", "content": "so"}]
+    asked: dict[str, Any] = {"model": "tiny", "messages": messages, "seed": 3, "max_tokens": 40, "n": 3, "stop": stop}
+    asked |= {"logprobs": True, "top_logprobs": 2}
+    whole = client.chat.completions.create(**asked)
+    with client.chat.completions.stream(**asked) as stream:  # the client puts the pieces together itself
+        try:
+            final: Any = stream.get_final_completion()
+        except openai.LengthFinishReasonError as error:  # its word for a text that did not end by itself
+            final = error.completion
+    assert len(final.choices) == 3
+    for ours, theirs in zip(whole.choices, final.choices, strict=True):
+        assert (ours.index, ours.finish_reason) == (theirs.index, theirs.finish_reason)
+        assert (ours.message.content or "") == (theirs.message.content or "")
+        assert ours.logprobs is not None
+        assert theirs.logprobs is not None
+        told, streamed = ours.logprobs.content or [], theirs.logprobs.content or []
+        assert [entry.token for entry in told] == [entry.token for entry in streamed]
+        # the rows beside it change the order of a sum, in the last digits
+        assert [entry.logprob for entry in told] == pytest.approx([entry.logprob for entry in streamed], abs=1e-4)
+        assert [len(entry.top_logprobs) for entry in streamed] == [2] * len(streamed)
+    assert ("stop" in {choice.finish_reason for choice in whole.choices}) == (stop is not None)
+
+
 def test_without_a_seed_every_request_draws_anew(server: Server) -> None:
     texts = {server.chat("so", max_tokens=8)["choices"][0]["message"]["content"] for _ in range(3)}
     assert len(texts) == 3

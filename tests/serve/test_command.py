@@ -97,9 +97,9 @@ def test_sigterm_finishes_what_runs_refuses_the_rest_and_ends_0(process: tuple[s
 FAULTS = {
     "--port 8000": "give one of --run, --checkpoint, or --weights",
     "--run r --weights w": "give one of --run, --checkpoint, or --weights; got run, weights",
-    "--run r --port 70000": "--port has to be from 0 to 65,535; got 70,000",
-    "--run r --max-rows 0": "--max-rows has to be from 1",
-    "--run r --cache-tokens 0": "--cache-tokens has to be 1 or more",
+    "--run r --port 70000": "--port has to be from 0 to 65535; got 70000",
+    "--run r --max-rows 0": "--max-rows has to be from 1 to 4,096 texts; got 0",
+    "--run r --cache-tokens 0": "--cache-tokens has to be from 1",
     "--run r --max-body-mib nan": "--max-body-mib has to be from",
     "--run r --adapter a=b": "--adapter belongs to --weights",
     "--weights w --adapter a": "--adapter needs NAME=FOLDER",

@@ -18,6 +18,7 @@ from mt_core.generation import GenerationConfig, SamplingRules
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_plugin_serve.engine import Engine, Event, Job
+from mt_plugin_serve.limits import Limits
 from mt_plugin_serve.metrics import Metrics
 from mt_plugin_serve.models import Models
 from mt_plugin_serve.pace import FIRST, LEAST, Pace
@@ -27,10 +28,10 @@ from mt_train.generation import Continuer, Decoder, PromptScores, Request, Token
 
 
 @asynccontextmanager
-async def engine_of(models: Models, **bounds: Any) -> AsyncIterator[tuple[Engine, Metrics]]:
+async def engine_of(models: Models, **limits: Any) -> AsyncIterator[tuple[Engine, Metrics]]:
     metrics = Metrics()
-    given = {"max_rows": 8, "max_queue": 1000, "max_tokens": None, "prefill_tokens": 64, **bounds}
-    engine = Engine(models, metrics=metrics, **given)
+    given = {"max_queue": 1000, "prefill_tokens": 64, **limits}
+    engine = Engine(models, Limits(**given), metrics)
     engine.start(lambda: None)
     yield engine, metrics
     engine.close(10)
@@ -51,7 +52,7 @@ def test_five_hundred_cancels_lose_no_row_and_no_place(loaded: LoadedModel, max_
     ended: dict[int, int] = {}
 
     async def run() -> None:
-        async with engine_of(models, max_tokens=max_tokens) as (engine, metrics):
+        async with engine_of(models, cache_tokens=max_tokens) as (engine, metrics):
             jobs = []
             for number in range(700):
                 asked = a_request(chance, number, loaded)
@@ -85,7 +86,7 @@ def test_a_job_that_can_never_run_is_told_so(loaded: LoadedModel) -> None:
     told: list[Event] = []
 
     async def run() -> None:
-        async with engine_of(models, max_tokens=10) as (engine, _):
+        async with engine_of(models, cache_tokens=10) as (engine, _):
             engine.submit(Job(models.only(), Request(ids=[1] * 20, most=5), told.append))
             while not told:
                 await asyncio.sleep(0.01)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from collections.abc import Callable
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
-from mt_train.generation.text import TextStream, count_held_back, earliest
+from mt_train.generation.text import CHARACTER, CONTEXT, WINDOW, TextStream, count_held_back, earliest
 
 TOKENIZER = build_byte(ByteConfig())
 SMALL = st.text("ab\né🙂", max_size=20)
@@ -64,3 +69,100 @@ def test_without_an_onlooker_the_text_is_decoded_once() -> None:
         stream.push(token)
     assert stream.close() == "naïve"
     assert calls == 1
+
+
+WORDS = ["the", " fox", "  ", " ", "\n", "東京", "中", "é", "🙂", "👩‍👩‍👧", "🇩🇪", " naïve", "x", " ▁", "'s", "."]
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    """As GPT-2: tokens are bytes, and a character may be several."""
+    found = tokenizers.Tokenizer(models.BPE())
+    found.pre_tokenizer, found.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=280, initial_alphabet=alphabet, special_tokens=["<s>"], show_progress=False
+    )
+    found.train_from_iterator([" the fox 東京"] * 9, trainer)
+    return found
+
+
+def metaspace() -> tokenizers.Tokenizer:
+    """As Llama 2: words begin with a blank that is dropped at the start of a text, and unknown characters are bytes."""
+    pieces = ["<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁▁", "▁the", "▁fox", "▁n", *"thefox'.sanïv東"]
+    found = tokenizers.Tokenizer(models.BPE({piece: at for at, piece in enumerate(pieces)}, [], byte_fallback=True))
+    found.add_special_tokens(["<s>"])
+    found.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    found.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return found
+
+
+def word_pieces() -> tokenizers.Tokenizer:
+    """As BERT: a blank between words is no token's, and what goes on with a word is marked."""
+    pieces = ["<s>", "[UNK]", "the", "fox", "x", "##x", ".", "s", "'", "東", "##京", "é"]
+    found = tokenizers.Tokenizer(models.WordPiece({piece: at for at, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    found.add_special_tokens(["<s>"])
+    found.pre_tokenizer, found.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(cleanup=False)
+    return found
+
+
+class Counting:
+    """One of them with the methods of ours; counts the tokens that it decodes."""
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        self.inner, self.decoded = inner, 0
+
+    def decode(self, ids: list[int]) -> str:
+        self.decoded += len(ids)
+        return self.inner.decode(list(ids), skip_special_tokens=True)
+
+
+def pieces_of_the_whole(tokenizer: Counting, ids: list[int]) -> list[str]:
+    """What a stream shows where all is decoded anew for each token."""
+    found, shown = [], 0
+    for count in range(1, len(ids) + 1):
+        text = tokenizer.decode(ids[:count])
+        if not text.endswith("\ufffd") and len(text) > shown:
+            found.append(text[shown:])
+            shown = len(text)
+    return found
+
+
+@pytest.mark.parametrize("build", [byte_level, metaspace, word_pieces])
+def test_a_window_of_tokens_decodes_as_all_of_them_do(build: Callable[[], tokenizers.Tokenizer]) -> None:
+    """Random words and special tokens in any order: each piece is the one that decoding all anew for every token gives."""
+    tokenizer = Counting(build())
+
+    @settings(max_examples=15, deadline=None)
+    @given(words=st.lists(st.sampled_from([*WORDS, "<s>", "<s>" * 20, " " * 20]), min_size=40, max_size=120))
+    def check(words: list[str]) -> None:
+        ids = tokenizer.inner.encode("".join(words), add_special_tokens=False).ids
+        shown: list[str] = []
+        stream = TextStream(tokenizer, show=shown.append)  # type: ignore[arg-type]
+        for token in ids:
+            stream.push(token)
+        assert shown == pieces_of_the_whole(tokenizer, ids)
+        assert stream.close() == tokenizer.decode(ids)
+
+    check()
+
+
+@pytest.mark.parametrize("build", [byte_level, metaspace, word_pieces])
+@pytest.mark.parametrize("stop", [(), ("fox fox", "東京東京東京")])
+def test_streaming_a_text_is_linear_in_its_length(
+    build: Callable[[], tokenizers.Tokenizer], stop: tuple[str, ...]
+) -> None:
+    tokenizer = Counting(build())
+    ids = tokenizer.inner.encode("the fox 東京 x. " * 300, add_special_tokens=False).ids
+    tokenizer.decoded = 0
+    stream = TextStream(tokenizer, stop=stop, show=lambda piece: None)  # type: ignore[arg-type]
+    assert not any(stream.push(token) for token in ids)
+    assert tokenizer.decoded <= len(ids) * 2 * (WINDOW + CHARACTER * CONTEXT)
+
+
+def test_a_stop_text_longer_than_a_window_is_never_shown() -> None:
+    stop = "ab" * WINDOW
+    pieces, whole, stopped = stream(f"x{stop[:-1]}yé{stop}z", (stop,))
+    assert (whole, stopped) == (f"x{stop[:-1]}yé", True)
+    assert "".join(pieces) == whole

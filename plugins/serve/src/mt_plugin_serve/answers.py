@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mt_core import Tokenizer
-from mt_train.generation import TokenOutput, TokenScore
+from mt_train.generation import GrowingText, TokenOutput, TokenScore
 
 from .tool_calls import Call, CallReader
 
@@ -45,10 +45,16 @@ class TextAnswer:
     _shown: int = 0
     _waiting: list[tuple[int, TokenScore]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._growing = GrowingText(self.tokenizer)
+
     def take(self, output: TokenOutput) -> Piece:
         """Return what is certain with one more token."""
-        begin = self._count_characters() if self.scored and self.cuts else 0
+        begin = self._growing.length
         self.tokens.append(output.token)
+        if self.scored and self.cuts:
+            self._growing.push(output.token)
+            self._growing.forget(self._growing.length)
         self._text += output.text
         if self.scored and output.logprob is not None:
             self._waiting.append((begin, TokenScore(output.token, output.logprob, output.top)))
@@ -70,9 +76,6 @@ class TextAnswer:
         if not calls:
             return Piece(self._text[self._shown :], scores, (), finish)
         return Piece("" if is_blank else self._text[self._shown : begin], scores, calls, "tool_calls")
-
-    def _count_characters(self) -> int:
-        return len(self.tokenizer.decode(self.tokens).rstrip("\ufffd")) if self.tokens else 0
 
     def _release_scores(self, finish: str | None) -> tuple[TokenScore, ...]:
         """Scores of tokens whose text is certain; at a stop text those of its own tokens are dropped."""

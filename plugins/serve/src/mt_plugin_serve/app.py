@@ -23,6 +23,7 @@ from .engine import Engine, Event, Job
 from .errors import ApiError
 from .fields import Fields, flag, read_object, text
 from .http import CLOSE, Access, Gate, read_body, send_bytes, send_events, send_json, until_gone
+from .limits import Limits
 from .messages import read_messages
 from .metrics import Metrics
 from .models import Models
@@ -35,10 +36,10 @@ _Made = tuple[Text, TokenOutput | tuple[TokenScore, ...]]
 
 
 class Service:
-    """Answers requests with an engine. ``drain`` begins the end: what runs goes on, and what comes is refused."""
+    """Answers requests with an engine. Once ``is_draining``, what runs goes on, and what comes is refused."""
 
-    def __init__(self, models: Models, engine: Engine, metrics: Metrics, *, max_body: int) -> None:
-        self._models, self._engine, self._metrics, self._max_body = models, engine, metrics, max_body
+    def __init__(self, models: Models, engine: Engine, metrics: Metrics, limits: Limits) -> None:
+        self._models, self._engine, self._metrics, self._limits = models, engine, metrics, limits
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="prompts")  # templates and tokenizers, one at a time
         self.is_draining = False
 
@@ -82,7 +83,7 @@ class Service:
             run.end()
 
     async def _read(self, planner: Planner, scope: Scope, receive: Receive) -> Plan:
-        body = await read_body(scope, receive, self._max_body)
+        body = await read_body(scope, receive, self._limits.max_body)
         return await asyncio.get_running_loop().run_in_executor(
             self._planning, lambda: planner(read_object(body), self._models)
         )
@@ -123,7 +124,7 @@ class Service:
         await send_bytes(send, self._metrics.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def _tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read_body(scope, receive, self._max_body)
+        body = await read_body(scope, receive, self._limits.max_body)
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._planning, lambda: tokenize(read_object(body), self._models))
         await send_json(send, found)

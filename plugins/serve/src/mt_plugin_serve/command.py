@@ -6,12 +6,15 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mt_core import UsageError, notice
 from mt_tools import add_source_options, expand_paths, source_faults
 from mt_train.command import describe_version, expand, parse_and_run
+
+from .limits import Limits, find_faults
 
 if TYPE_CHECKING:
     from .http import Access
@@ -20,13 +23,6 @@ if TYPE_CHECKING:
 KEY = "MT_API_KEY"
 """Variable of the environment with the key that clients have to give."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_WHOLE = {
-    "port": (0, 65535),
-    "max_rows": (1, 4096),
-    "max_queue": (0, 10**6),
-    "prefill_tokens": (1, 10**6),
-    "grace": (0, 86400),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,10 +74,18 @@ def _add_places(group: argparse._ArgumentGroup) -> None:
 
 def _add_bounds(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--max-rows", type=int, default=8, metavar="N", help="texts at a time (default: 8); changes none"
+        "--max-rows",
+        type=int,
+        default=Limits.max_rows,
+        metavar="N",
+        help="texts at a time (default: %(default)s); changes none",
     )
     group.add_argument(
-        "--max-queue", type=int, default=256, metavar="N", help="texts that may wait; more get 429 (default: 256)"
+        "--max-queue",
+        type=int,
+        default=Limits.max_queue,
+        metavar="N",
+        help="texts that may wait; more get 429 (default: %(default)s)",
     )
     group.add_argument(
         "--cache-tokens",
@@ -92,19 +96,23 @@ def _add_bounds(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--prefill-tokens",
         type=int,
-        default=512,
+        default=Limits.prefill_tokens,
         metavar="N",
-        help="tokens of prompts in one step at most (default: 512)",
+        help="tokens of prompts in one step at most (default: %(default)s)",
     )
     group.add_argument(
-        "--max-body-mib", type=float, default=4.0, metavar="X", help="size of a request; more gets 413 (default: 4)"
+        "--max-body-mib",
+        type=float,
+        default=Limits.max_body_mib,
+        metavar="X",
+        help="size of a request; more gets 413 (default: %(default)g)",
     )
     group.add_argument(
         "--grace",
         type=int,
-        default=30,
+        default=Limits.grace,
         metavar="SECONDS",
-        help="what runs at SIGTERM or Ctrl-C may go on so long (default: 30)",
+        help="what runs at SIGTERM or Ctrl-C may go on so long (default: %(default)s)",
     )
 
 
@@ -117,36 +125,24 @@ def _serve(arguments: argparse.Namespace) -> int:
             if len(faults) == 1
             else "\n".join([f"{len(faults)} faults:", *(f"  {each}" for each in faults)])
         )
-    access = _access(arguments.host)
-    from .server import Bounds, listen, serve
+    limits, access = Limits(**_limits(arguments)), _access(arguments.host)
+    from .server import listen, serve
 
     sock = listen(arguments.host, arguments.port)
     with sock:
         models = _open(arguments)
-        bounds = Bounds(
-            max_rows=arguments.max_rows,
-            max_queue=arguments.max_queue,
-            max_tokens=arguments.cache_tokens,
-            prefill_tokens=arguments.prefill_tokens,
-            max_body=int(arguments.max_body_mib * 2**20),
-            grace=arguments.grace,
-        )
         shown = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         names = ", ".join(model.name for model in models)
         said = f"notice: {names} on http://{shown}:{sock.getsockname()[1]}/v1; Ctrl-C ends it"
-        serve(models, sock, access, bounds, notice, ready=lambda _: notice(said))
+        serve(models, sock, limits=limits, access=access, report=notice, ready=lambda _: notice(said))
     notice("notice: ended")
     return 0
 
 
 def _faults(arguments: argparse.Namespace) -> Iterator[str]:
-    for name, (least, most) in _WHOLE.items():
-        if not least <= getattr(arguments, name) <= most:
-            yield f"--{name.replace('_', '-')} has to be from {least:,} to {most:,}; got {getattr(arguments, name):,}"
-    if arguments.cache_tokens is not None and arguments.cache_tokens < 1:
-        yield f"--cache-tokens has to be 1 or more; got {arguments.cache_tokens}"
-    if not 0.001 <= arguments.max_body_mib <= 1024:
-        yield f"--max-body-mib has to be from 0.001 to 1024; got {arguments.max_body_mib:g}"
+    if not 0 <= arguments.port <= 65535:
+        yield f"--port has to be from 0 to 65535; got {arguments.port}"
+    yield from find_faults(_limits(arguments), lambda name: f"--{name.replace('_', '-')}")
     if arguments.adapter and arguments.weights is None:
         yield "--adapter belongs to --weights; a run has its own adapter"
     if arguments.adapter and (arguments.adapter_folder or arguments.tokenizer):
@@ -158,6 +154,11 @@ def _faults(arguments: argparse.Namespace) -> Iterator[str]:
             yield f"--adapter needs NAME=FOLDER, got {given!r}"
     if twice := sorted({name for name in names if names.count(name) > 1}):
         yield f"--adapter has the name {twice[0]!r} twice; name each once"
+
+
+def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that are limits."""
+    return {field.name: getattr(arguments, field.name) for field in fields(Limits)}
 
 
 def _access(host: str) -> Access:

@@ -11,13 +11,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
 from mt_core import MtError
 from mt_train import LoadedModel
 from mt_train.generation import Decoder, PromptScores, Request, TokenOutput, TokenScore
 
+from .limits import Limits
 from .metrics import Metrics
 from .models import Models, ServedModel
 from .pace import Pace
@@ -49,23 +50,13 @@ class Job:
 class Engine:
     """Runs jobs. ``start``, ``submit``, ``cancel`` and ``close`` belong to the event loop."""
 
-    def __init__(
-        self,
-        models: Models,
-        *,
-        max_rows: int,
-        max_queue: int,
-        max_tokens: int | None,
-        prefill_tokens: int,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
         self._models, self._metrics = models, metrics
-        self.capacity = max_rows + max_queue
+        self.capacity = limits.max_rows + limits.max_queue
         lanes = {model.adapter: model.loaded for model in models}
-        share = None if max_tokens is None else max_tokens // len(lanes)
-        self._lanes = [
-            _Lane(adapter, loaded, max_rows, share, prefill_tokens, metrics) for adapter, loaded in lanes.items()
-        ]
+        if limits.cache_tokens is not None:
+            limits = replace(limits, cache_tokens=max(1, limits.cache_tokens // len(lanes)))
+        self._lanes = [_Lane(adapter, loaded, limits, metrics) for adapter, loaded in lanes.items()]
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._closing = False
@@ -165,18 +156,15 @@ class Engine:
 class _Lane:
     """The rows of one adapter."""
 
-    def __init__(
-        self,
-        adapter: str | None,
-        loaded: LoadedModel,
-        max_rows: int,
-        max_tokens: int | None,
-        prefill_tokens: int,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, adapter: str | None, loaded: LoadedModel, limits: Limits, metrics: Metrics) -> None:
         self.adapter, self._loaded, self._metrics = adapter, loaded, metrics
-        self.decoder = Decoder(loaded, max_rows=max_rows, max_tokens=max_tokens, prefill_tokens=prefill_tokens)
-        self._pace = Pace(prefill_tokens)
+        self.decoder = Decoder(
+            loaded,
+            max_rows=limits.max_rows,
+            max_tokens=limits.cache_tokens,
+            prefill_tokens=limits.prefill_tokens,
+        )
+        self._pace = Pace(limits.prefill_tokens)
         self._jobs: dict[int, Job] = {}
         self._scored: deque[tuple[Job, PromptScores]] = deque()
         self._refused: Made = []

@@ -93,8 +93,12 @@ async def send_events(send: Send, events: AsyncIterator[Any]) -> None:
 
 
 async def _send_event(send: Send, data: bytes) -> None:
-    async with asyncio.timeout(SECONDS):
-        await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": True})
+    """Send one event. Raises ``ClientGoneError`` where the client does not take it in time."""
+    try:
+        async with asyncio.timeout(SECONDS):
+            await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": True})
+    except TimeoutError as error:
+        raise ClientGoneError from error
 
 
 async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
@@ -174,6 +178,11 @@ class Gate:
         except ClientGoneError:
             self._metrics.cancelled += 1
             status = status or 499  # as nginx calls it
+        except asyncio.CancelledError:  # the grace is over
+            if not status:
+                told = ApiError("the server ended before the answer was there; ask again", status=503, headers=CLOSE)
+                await send_json(watched, told.body(), told.status, told.headers)
+            raise
         except Exception as error:  # noqa: BLE001 - a fault of ours: the client gets no traceback, the console its kind
             self._report(f"error: {scope['method']} {scope['path']}: {type(error).__name__}: {error}")
             if not status:

@@ -16,23 +16,12 @@ from mt_core import MtError, UsageError
 from .app import Service
 from .engine import Engine
 from .http import Access
+from .limits import Limits
 from .metrics import Metrics
 from .models import Models
 
 CONNECTIONS = 1000
 """At a time; more get 503."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """What a server takes at most: ``max_tokens`` places of the cache, bodies of ``max_body`` bytes, ``grace`` seconds to end."""
-
-    max_rows: int = 8
-    max_queue: int = 256
-    max_tokens: int | None = None
-    prefill_tokens: int = 512
-    max_body: int = 4 * 2**20
-    grace: float = 30.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -53,62 +42,58 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(
     models: Models,
     sock: socket.socket,
-    access: Access,
-    bounds: Bounds,
-    report: Callable[[str], None],
     *,
+    limits: Limits,
+    access: Access,
+    report: Callable[[str], None],
     ready: Callable[[Callable[[], None]], None],
 ) -> None:
     """Serve until a signal ends it. Raises ``MtError`` where the model's thread died.
 
-    ``ready`` is called once requests are answered, with a function that any thread may end it with.
+    ``report`` gets what the console is to show. ``ready`` is called once requests are answered, with a function that any thread may
+    end the server with.
     """
-    asyncio.run(_serve(models, sock, access, bounds, report, ready))
-
-
-async def _serve(
-    models: Models,
-    sock: socket.socket,
-    access: Access,
-    bounds: Bounds,
-    report: Callable[[str], None],
-    ready: Callable[[Callable[[], None]], None],
-) -> None:
     metrics = Metrics()
-    engine = Engine(
-        models,
-        max_rows=bounds.max_rows,
-        max_queue=bounds.max_queue,
-        max_tokens=bounds.max_tokens,
-        prefill_tokens=bounds.prefill_tokens,
-        metrics=metrics,
-    )
-    service = Service(models, engine, metrics, max_body=bounds.max_body)
-    server = _Server(service.app(access, report), bounds.grace)
-
-    def stop() -> None:
-        if service.is_draining:
-            server.force_exit = True
-        service.is_draining = server.should_exit = True
-
-    engine.start(stop)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
-            loop.add_signal_handler(number, stop)
-
-    def stop_from_anywhere() -> None:
-        with suppress(RuntimeError):  # it has ended already
-            loop.call_soon_threadsafe(stop)
-
-    loop.call_soon(ready, stop_from_anywhere)
-    try:
-        await server.serve([sock])
-    finally:
-        engine.close(bounds.grace)
-        service.close()
+    engine = Engine(models, limits, metrics)
+    service = Service(models, engine, metrics, limits)
+    server = _Server(service.app(access, report), limits.grace)
+    asyncio.run(_Process(engine, service, server).run(sock, limits.grace, ready))
     if engine.failure is not None:
         raise MtError(f"the model's thread died: {type(engine.failure).__name__}: {engine.failure}")
+
+
+@dataclass(frozen=True)
+class _Process:
+    """The parts that begin and end together."""
+
+    engine: Engine
+    service: Service
+    server: _Server
+
+    async def run(self, sock: socket.socket, grace: float, ready: Callable[[Callable[[], None]], None]) -> None:
+        """Serve on a socket until ``stop``, and then for ``grace`` seconds at most."""
+        self.engine.start(self.stop)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+                loop.add_signal_handler(number, self.stop)
+
+        def stop_from_anywhere() -> None:
+            with suppress(RuntimeError):  # it has ended already
+                loop.call_soon_threadsafe(self.stop)
+
+        loop.call_soon(ready, stop_from_anywhere)
+        try:
+            await self.server.serve([sock])
+        finally:
+            self.engine.close(grace)
+            self.service.close()
+
+    def stop(self) -> None:
+        """Let what runs finish, and take nothing new; the second time, end at once."""
+        if self.service.is_draining:
+            self.server.force_exit = True
+        self.service.is_draining = self.server.should_exit = True
 
 
 class _Server(uvicorn.Server):

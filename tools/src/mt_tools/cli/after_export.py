@@ -85,8 +85,13 @@ def write_file(folder: Path, file: Path, kind: str | None, say: Callable[[str], 
 
 def _find_reader(arguments: argparse.Namespace, source: Source) -> Reader:
     """Return the reader that is asked for. Raises ``UsageError`` where it is not here, or cannot open what is written."""
-    if source.parts.objective_component.head == "own" or source.parts.encoders:
-        raise UsageError(f"--check continues texts, and {source.path} is no model of text alone; leave it out")
+    if source.parts.objective_component.head == "own":
+        raise UsageError(f"--check continues texts, and {source.path} has a head that gives none; leave it out")
+    if encoders := [each.name for each in source.parts.encoders]:
+        raise UsageError(
+            f"--check opens folders of text models, as the readers' classes for them do, and {source.path} has encoders of media"
+            f" ({', '.join(encoders)}); leave it out, and compare with the class that config.json names"
+        )
     if arguments.check == "llama.cpp" and arguments.gguf is None:
         raise UsageError("--check llama.cpp opens a GGUF file of a whole model; add --merge --gguf FILE")
     if not arguments.merge and source.weights is None:

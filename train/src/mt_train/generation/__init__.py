@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 _PUBLIC = {
     "Continuer": "mt_train.generation.continuation",
     "Decoder": "mt_train.generation.decoder",
+    "GrowingText": "mt_train.generation.text",
     "PromptIds": "mt_train.generation.request",
     "PromptScores": "mt_train.generation.prompt_scores",
     "Request": "mt_train.generation.request",
@@ -27,6 +28,7 @@ _PUBLIC = {
 __all__ = [
     "Continuer",
     "Decoder",
+    "GrowingText",
     "PromptIds",
     "PromptScores",
     "Request",
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from mt_train.generation.decoder import Decoder
     from mt_train.generation.prompt_scores import PromptScores
     from mt_train.generation.request import PromptIds, Request, TokenOutput, TokenScore, split_prompt
+    from mt_train.generation.text import GrowingText
 
 
 def __getattr__(name: str) -> Any:

@@ -12,41 +12,91 @@ REPLACEMENT = "\ufffd"
 """Character that a tokenizer decodes an incomplete one to."""
 
 
+WINDOW = 48
+"""Tokens that are decoded for each new one at most, where the text of the last ones is the end of the whole."""
+CONTEXT = 16
+"""Tokens behind which a window may begin anew: what decodes one token otherwise beside others finds its neighbours there."""
+CHARACTER = 4
+"""Bytes of a character at most, each of which may be a token."""
+
+
+class GrowingText:
+    """Text of tokens that come one by one. Only the last ones are decoded anew, so that the work is linear in their number.
+
+    A window moves on only to where its text is the end of what it was before: never into a character, and never so that a tokenizer
+    drops a blank which it drops at the start of a text alone.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.tokens: list[int] = []
+        self._first, self._longest = 0, WINDOW
+        self.before = 0
+        """Characters in front of the window."""
+        self.window = ""
+        """Text of the last tokens, all that were not forgotten included."""
+
+    @property
+    def length(self) -> int:
+        """Return how many characters there are, without those of which a part is missing."""
+        return self.before + len(self.window.rstrip(REPLACEMENT))
+
+    def push(self, token: int) -> None:
+        """Take one more token."""
+        self.tokens.append(token)
+        self.window = self._tokenizer.decode(self.tokens[self._first :])
+
+    def forget(self, characters: int) -> None:
+        """Let the window begin later; so many characters of the whole text may be in front of it, and no more."""
+        count = len(self.tokens)
+        if count - self._first < self._longest:
+            return
+        for first in range(count - CONTEXT, count - CONTEXT - CHARACTER, -1):
+            tail = self._tokenizer.decode(self.tokens[first:])
+            before = self.before + len(self.window) - len(tail)
+            if tail.strip() and self.window.endswith(tail) and before <= characters:
+                self._first, self._longest, self.before, self.window = first, WINDOW, before, tail
+                return
+        self._longest *= 2  # not asked again for each token
+
+
 class TextStream:
-    """Collects the tokens of one text. ``show`` gets each piece once it is certain; the pieces add up to ``text``."""
+    """Collects the tokens of one text. ``show`` gets each piece once it is certain; the pieces add up to what ``close`` returns."""
 
     def __init__(self, tokenizer: Tokenizer, *, stop: Sequence[str] = (), show: Show | None = None) -> None:
         self._tokenizer = tokenizer
         self._stop = stop
         self._show = show
-        self._tokens: list[int] = []
-        self._shown = 0
-        self.text = ""
+        self._growing = GrowingText(tokenizer)
+        self._certain = 0
 
     def push(self, token: int) -> bool:
         """Take one token; true once a stop text has appeared, which is then no part of the text."""
-        self._tokens.append(token)
+        growing = self._growing
         if not self._stop and self._show is None:
-            return False  # nobody looks before the end, and decoding costs
-        text = self._tokenizer.decode(self._tokens)
-        if text.endswith(REPLACEMENT):
+            growing.tokens.append(token)  # nobody looks before the end, and decoding costs
+            return False
+        growing.push(token)
+        if growing.window.endswith(REPLACEMENT):
             return False  # perhaps the start of a character whose other bytes come next
-        at = earliest(text, self._stop)
-        self._say(text[:at] if at is not None else text[: len(text) - count_held_back(text, self._stop)])
+        new = growing.window[self._certain - growing.before :]
+        at = earliest(new, self._stop)
+        self._say(new[:at] if at is not None else new[: len(new) - count_held_back(new, self._stop)])
+        growing.forget(self._certain)
         return at is not None
 
     def close(self) -> str:
         """The whole text; what was held back is shown."""
-        text = self._tokenizer.decode(self._tokens) if self._tokens else ""
-        at = earliest(text, self._stop)
-        self._say(text if at is None else text[:at])
-        return self.text
+        tokens = self._growing.tokens
+        text = self._tokenizer.decode(tokens) if tokens else ""
+        text = text[: earliest(text, self._stop)]
+        self._say(text[self._certain :])
+        return text
 
-    def _say(self, text: str) -> None:
-        self.text = text
-        if self._show is not None and len(text) > self._shown:
-            self._show(text[self._shown :])
-            self._shown = len(text)
+    def _say(self, new: str) -> None:
+        self._certain += len(new)
+        if self._show is not None and new:
+            self._show(new)
 
 
 def earliest(text: str, stop: Sequence[str]) -> int | None:
