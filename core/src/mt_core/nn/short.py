@@ -31,7 +31,7 @@ SCORES = {torch.float32: 2**18, torch.bfloat16: 2**21}
 @cache
 def processor_has(*features: str) -> bool:
     """Return whether the processor has one of these features, by torch's names for them (``amx_bf16``)."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(feature) for feature in features)
 
 
