@@ -1,11 +1,14 @@
 """One training step on a CPU, beside ``transformers.Trainer``.
 
-    python benchmarks/train_step.py [--pairs 5] [--steps 6] [--compile] [--lora]
+    python benchmarks/train_step.py [--pairs 5] [--steps 6] [--compile] [--lora] [--dtype bf16]
 
 Both sides train the same random weights on the same random tokens with the same optimizer, in fresh processes that
 alternate. Their losses must agree to 1e-4 before anything is printed. Tokens per CPU-second count the processor time of
 all threads, which a busy neighbour disturbs less than wall time; memory is the peak resident size of the whole process.
 Needs ``pip install accelerate`` for the Trainer.
+
+Where our runs set torch's fp32 products (``mt_train.assemble.matmul``), a third side is the Trainer with the same setting. ``--dtype
+bf16`` is our mixed precision beside the Trainer's ``bf16=True`` (with LoRA over a base that is loaded in bf16): losses then agree to 1e-2.
 
 ``--type mistral`` (``olmo2``, ``qwen3_moe``, …) takes another model type of transformers, and ``--family NAME`` the family of ours that
 reads it; the default is the one that ``config.json`` names.
@@ -99,9 +102,18 @@ def with_peft(model: Any) -> Any:
     return adapted
 
 
-def peer(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict[str, Any]:
+def our_products() -> str:
+    """The setting of fp32 products that a run of ours has on this machine."""
+    from mt_train.assemble.matmul import matmul_precision
+
+    return matmul_precision("cpu", tf32=False)
+
+
+def peer(weights: Path, steps: int, compiled: bool, adapter: str | None, dtype: str, products: str) -> dict[str, Any]:
     import torch
     from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+    torch.set_float32_matmul_precision(products)
 
     class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
         def __len__(self) -> int:
@@ -141,8 +153,10 @@ def peer(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
         disable_tqdm=True,
         dataloader_pin_memory=False,
         torch_compile=compiled,
+        bf16=dtype == "bf16",
     )
-    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
+    is_half = dtype == "bf16" and adapter is not None
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.bfloat16 if is_half else torch.float32)
     if adapter is not None:
         model = with_peft(model)
     InOrder(model=model, args=options, train_dataset=Rows(), callbacks=[Watch()]).train()
@@ -150,7 +164,7 @@ def peer(weights: Path, steps: int, compiled: bool, adapter: str | None) -> dict
 
 
 def ours(
-    weights: Path, steps: int, compiled: bool, adapter: str | None, family: str | None, masters: str | None
+    weights: Path, steps: int, compiled: bool, adapter: str | None, dtype: str, family: str | None, masters: str | None
 ) -> dict[str, Any]:
     from mt_core.events import Control
     from mt_core.nn import TokenObjective
@@ -170,7 +184,8 @@ def ours(
         "adapter": adapter or "full",
         "model": {"name": family, "weights": str(weights)},
         "optimizer": optimizer,
-        "train": {"sequence_len": SEQUENCE, "micro_batch_size": ROWS, "steps": steps, "compile": compiled},
+        "train": {"sequence_len": SEQUENCE, "micro_batch_size": ROWS, "steps": steps, "compile": compiled}
+        | {"dtype": dtype},
     }
     if masters is not None:
         raw["train"]["dtype"], raw["parallel"] = "bf16", {"masters": masters}  # type: ignore[index]
@@ -215,6 +230,7 @@ def ours(
 def measure(side: str, weights: Path, options: argparse.Namespace) -> dict[str, Any]:
     """One fresh process of one side."""
     command = [sys.executable, __file__, "--side", side, "--weights", str(weights), "--steps", str(options.steps)]
+    command += ["--dtype", options.dtype]
     command += ["--adapter", options.adapter] if options.adapter else []
     command += ["--compile"] if options.compile and side == "ours" else []
     command += ["--family", options.family] if options.family else []
@@ -253,22 +269,32 @@ def compare_variants(options: argparse.Namespace, names: list[str], key: str) ->
 
 def compare(options: argparse.Namespace) -> None:
     results: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
+    products = our_products()
+    if options.dtype == "fp32" and products != "highest":
+        results["same"] = []
     with random_weights(options.type) as weights:
         for _ in range(options.pairs):
             for side, found in results.items():
                 found.append(measure(side, weights, options))
-    for ours_, peer_ in zip(results["ours"], results["peer"], strict=True):
-        far = max(abs(a - b) / b for a, b in zip(ours_["losses"], peer_["losses"], strict=True))
-        assert far < 1e-4, f"the two sides compute different things: {ours_['losses']} and {peer_['losses']}"
-    print(f"losses agree; {options.pairs} alternating pairs of {options.steps} steps, median (min - max)")
-    ratios = {}
+    most = 1e-4 if options.dtype == "fp32" else 1e-2
+    for ours_, *others in zip(*results.values(), strict=True):
+        for peer_ in others:
+            far = max(abs(a - b) / b for a, b in zip(ours_["losses"], peer_["losses"], strict=True))
+            assert far < most, f"the sides compute different things: {ours_['losses']} and {peer_['losses']}"
+    print(
+        f"losses agree; {options.pairs} alternating pairs of {options.steps} steps, {options.dtype}, median (min - max)"
+    )
+    print(f"fp32 products of our runs here: {products!r}; same is the Trainer with that setting" * ("same" in results))
     for key, title in (("per_cpu", "tokens per CPU-second"), ("per_second", "tokens per second"), ("mib", "peak MiB")):
         rows = {side: [result[key] for result in found] for side, found in results.items()}
-        ratios[key] = statistics.median(a / b for a, b in zip(rows["ours"], rows["peer"], strict=True))
+        ratios = {
+            side: statistics.median(a / b for a, b in zip(rows["ours"], rows[side], strict=True))
+            for side in list(rows)[1:]
+        }
         shown = "   ".join(
             f"{side} {statistics.median(v):8.1f} ({min(v):.1f} - {max(v):.1f})" for side, v in rows.items()
         )
-        print(f"{title:<22} {shown}   ratio {ratios[key]:.3f}")
+        print(f"{title:<22} {shown}   " + ", ".join(f"ours / {side} {ratio:.3f}" for side, ratio in ratios.items()))
 
 
 def main() -> None:
@@ -279,11 +305,12 @@ def main() -> None:
     parser.add_argument("--lora", dest="adapter", action="store_const", const="lora", help="LoRA beside peft's")
     parser.add_argument("--variants", help="adapters of ours, by name; the first is what the others are relative to")
     parser.add_argument("--type", default="llama", help="model type of transformers")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="precision of both sides")
     parser.add_argument("--family", help="family of ours that reads it (default: the one that config.json names)")
     parser.add_argument("--masters", action="store_true", help="bf16 with masters of our own, and with DeepSpeed's")
     parser.add_argument("--masters-of", choices=("auto", "deepspeed"), help=argparse.SUPPRESS)
     parser.add_argument("--adapter", help=argparse.SUPPRESS)
-    parser.add_argument("--side", choices=("ours", "peer", "make"), help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=("ours", "peer", "same", "make"), help=argparse.SUPPRESS)
     parser.add_argument("--weights", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side is None and options.variants:
@@ -295,10 +322,12 @@ def main() -> None:
     elif options.side == "make":
         make_weights(options.weights, options.type)
     elif options.side == "ours":
-        given = (options.compile, options.adapter, options.family, options.masters_of)
+        given = (options.compile, options.adapter, options.dtype, options.family, options.masters_of)
         print(json.dumps(ours(options.weights, options.steps, *given)))
     else:
-        print(json.dumps(peer(options.weights, options.steps, options.compile, options.adapter)))
+        products = our_products() if options.side == "same" else "highest"
+        side = peer(options.weights, options.steps, options.compile, options.adapter, options.dtype, products)
+        print(json.dumps(side))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,6 @@ ELSEWHERE = {
     "nn/context.py": "tests/core/nn/test_attention.py",
     "nn/exchange.py": "tests/train/engine/test_experts.py",
     "nn/flex.py": "tests/core/nn/test_attention.py",
-    "nn/low_rank.py": "tests/adapters/test_lora.py",
     "nn/objective.py": "tests/core/nn/test_collation.py",
     "nn/sinks.py": "tests/core/nn/test_attention.py",
     "nn/router.py": "tests/core/nn/test_experts.py",

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mt_train.assemble import matmul
-from mt_train.assemble.matmul import keeps_fp32, matmul_precision
+from mt_train.assemble.matmul import describe_bf16, keeps_fp32, matmul_precision, product_seconds
+from mt_train.config.sections import TrainConfig
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +54,39 @@ def test_a_torch_that_cannot_say_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(("tf32", "expected"), [(True, "high"), (False, "highest")])
 def test_other_devices_have_what_tf32_says(tf32: bool, expected: str) -> None:
     assert matmul_precision("cuda", tf32=tf32) == expected
+
+
+@pytest.fixture
+def features(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Features of the processor, and products that take 8 and 2 seconds."""
+    found = {"avx512_bf16"}
+    monkeypatch.setattr(matmul, "processor_has", lambda *names: bool(found & set(names)))
+    monkeypatch.setattr(matmul, "product_seconds", lambda dtype: {torch.float32: 8.0, torch.bfloat16: 2.0}[dtype])
+    return found
+
+
+def test_a_run_in_fp32_says_what_products_of_bf16_would_gain(features: set[str]) -> None:
+    torch.set_float32_matmul_precision("high")
+    note = describe_bf16(TrainConfig(), "cpu")
+    assert "Matrix products would be about 4 times as fast in bf16" in note
+    assert "--train.dtype bf16" in note
+    assert torch.get_float32_matmul_precision() == "high"
+
+
+@pytest.mark.parametrize(("dtype", "device"), [("fp32", "cpu"), ("bf16", "cpu"), ("auto", "cuda")])
+def test_nothing_is_said_of_bf16_where_somebody_chose_or_on_a_gpu(features: set[str], dtype: str, device: str) -> None:
+    assert describe_bf16(TrainConfig(dtype=dtype), device) == ""  # type: ignore[arg-type]
+
+
+def test_nothing_is_said_of_bf16_where_the_processor_has_none_or_gains_nothing(
+    features: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matmul, "product_seconds", lambda dtype: 1.0)
+    assert describe_bf16(TrainConfig(), "cpu") == ""
+    features.clear()
+    monkeypatch.setattr(matmul, "product_seconds", lambda dtype: pytest.fail("a product was made"))
+    assert describe_bf16(TrainConfig(), "cpu") == ""
+
+
+def test_the_time_of_a_product_grows_with_it() -> None:
+    assert 0 < product_seconds(torch.float32, 64) < product_seconds(torch.float32, 512) < 1

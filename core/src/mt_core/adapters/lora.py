@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 
 from mt_core.adapters.config import LowRankConfig
 from mt_core.adapters.linear import Place
-from mt_core.nn import AdaptedLinear, linear_with_low_rank, low_rank
+from mt_core.nn import AdaptedLinear, LowRank, linear_with_low_rank, low_rank
 
 
 class LowRankLinear(AdaptedLinear):
@@ -33,15 +33,24 @@ class LowRankLinear(AdaptedLinear):
 
     def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F)."""
-        in_fp32 = self.fp32 and x.dtype != torch.float32
-        if self.is_plain and self.dropout is None and not in_fp32:
+        if self._is_pair(x.dtype):
             return linear_with_low_rank(x, self.weight, self.bias, *self.pair(x.dtype), self.scale)
         inputs = x if self.dropout is None else self.dropout(x)
         out = self.base_output(x)
-        if not in_fp32:
+        if not self.fp32 or x.dtype == torch.float32:
             return low_rank(inputs, *self.pair(out.dtype), self.scale, into=out)
         added = low_rank(inputs.float(), *self.pair(torch.float32), self.scale)
         return out + added.to(out.dtype)
+
+    def low_rank(self, dtype: torch.dtype) -> LowRank | None:
+        """See ``AdaptedLinear``; a variant with an output of its own is more than a pair."""
+        has_own_output = type(self).adapted_output is not LowRankLinear.adapted_output
+        if has_own_output or self.is_merged or self.shows_base or not self._is_pair(dtype):
+            return None
+        return LowRank(self.weight, self.bias, *self.pair(dtype), self.scale)
+
+    def _is_pair(self, dtype: torch.dtype) -> bool:
+        return self.is_plain and self.dropout is None and not (self.fp32 and dtype != torch.float32)
 
     def delta_weight(self) -> Tensor:
         """scale · the product of the pair."""

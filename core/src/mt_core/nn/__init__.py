@@ -20,7 +20,7 @@ from mt_core.nn.experts import Experts, ListedExperts, clamped_swiglu, expert_la
 from mt_core.nn.fused import RMSNorm, geglu, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
-from mt_core.nn.low_rank import linear_with_low_rank, low_rank
+from mt_core.nn.low_rank import LowRank, linear_with_low_rank, low_rank
 from mt_core.nn.media import Encoder, MediaBatch, MediaInputs, ProjectedEncoder, Projector
 from mt_core.nn.mixture import Mixture, balance_by_bias, balance_loss, report_choice
 from mt_core.nn.model import Layer, LayerSpec, TrainModel, run_recomputed, tensor_generator
@@ -53,6 +53,7 @@ __all__ = [
     "LossFactor",
     "LossSums",
     "LossTerms",
+    "LowRank",
     "MediaBatch",
     "MediaInputs",
     "Mixture",

@@ -14,6 +14,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mt_core.errors import UsageError
+from mt_core.nn.low_rank import LowRank
 
 
 class StoredLinear(nn.Module):
@@ -86,6 +87,10 @@ class AdaptedLinear(nn.Module):
         raise UsageError(
             f"{type(self).__name__} does more than a weight can: it cannot be merged. Generate with the adapter as it is"
         )
+
+    def low_rank(self, dtype: torch.dtype) -> LowRank | None:
+        """Return the layer as a pair beside its base where it is no more than that for inputs of this dtype."""
+        return None
 
     def merged_weight(self) -> Tensor:
         """One weight that does what base and adapter do, (F, E), in fp32."""
@@ -211,6 +216,18 @@ class AdaptedLinear(nn.Module):
     def _dtype(self) -> torch.dtype:
         found = next((p.dtype for p in self._parameters.values() if p is not None and p.is_floating_point()), None)
         return found or torch.get_default_dtype()
+
+
+def low_rank_layers(x: Tensor, *layers: nn.Module) -> list[LowRank] | None:
+    """Return all layers as pairs beside their bases, for functions of several layers; ``None`` where one of them is more, where hooks
+    have to run (ZeRO 3's gather weights), and in a compiled model, whose compiler sees the parts."""
+    found = None if torch.compiler.is_compiling() else [_low_rank(layer, x.dtype) for layer in layers]
+    return None if found is None or None in found else found  # type: ignore[return-value]
+
+
+def _low_rank(layer: nn.Module, dtype: torch.dtype) -> LowRank | None:
+    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
+    return layer.low_rank(dtype) if isinstance(layer, AdaptedLinear) and not any(hooks) else None
 
 
 Fill = Callable[[Tensor, Generator], None]

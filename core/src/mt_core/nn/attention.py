@@ -20,6 +20,7 @@ from mt_core.nn.blocks import Form, blockwise, pad_widths
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.context import AttentionOptions, BlockContext
 from mt_core.nn.flex import flexible_attention
+from mt_core.nn.short import attend_in_blocks, is_faster_in_blocks
 from mt_core.nn.sinks import CpuFlash, attend_with_sinks
 from mt_core.nn.varlen import varlen
 
@@ -34,8 +35,9 @@ class SdpaAttention:
     """``torch.nn.functional.scaled_dot_product_attention``, one document at a time where rows are packed.
 
     Chunks are documents to it. What it cannot do, a window that is shorter than the text or a soft-cap, is done in blocks of
-    queries (``blocks``); sinks are added to its kernel's result (``sinks``), or done in blocks. On a GPU in half precision
-    packed rows, windows and sinks go to the variable-length flash kernel in one call, soft-caps to FlexAttention (``flex``).
+    queries (``blocks``), and so are short documents where a CPU is faster that way (``short``); sinks are added to its kernel's
+    result (``sinks``), or done in blocks. On a GPU in half precision packed rows, windows and sinks go to the variable-length flash
+    kernel in one call, soft-caps to FlexAttention (``flex``).
     """
 
     def __init__(self, kernel: str = "auto") -> None:
@@ -108,6 +110,8 @@ class SdpaAttention:
                     " sinks here, and this model has; set --train.attention auto"
                 )
             return blockwise(q_BTNH, k_BSKH, v_BSKW, form, padding_B)
+        if context is None and self.kernel == "auto" and form.sinks_N is None and is_faster_in_blocks(q_BTNH, k_BSKH):
+            return attend_in_blocks(q_BTNH, k_BSKH, v_BSKW, form.scale)
         mask = None if context is None else _padding_mask(context, seen)
         if mask is None and 1 < length < seen:  # a cache that is filled in pieces: generation, no path that trains
             mask = torch.ones(length, seen, dtype=torch.bool, device=q_BTNH.device).tril(seen - length)

@@ -16,8 +16,10 @@ from torch import Generator, Tensor, nn
 
 from mt_core.config.base import ModelConfig
 from mt_core.config.rope import RopeScaling
+from mt_core.nn.adapted import low_rank_layers
 from mt_core.nn.context import AttentionOptions, BlockContext
 from mt_core.nn.fused import RMSNorm, swiglu
+from mt_core.nn.low_rank import gated_mlp_with_low_rank, linears_with_low_rank
 from mt_core.nn.model import TrainModel
 from mt_core.nn.rotary import Rotary, rotate
 
@@ -232,6 +234,8 @@ class GroupedQueryAttention(nn.Module):
         """Return queries (B, T, N, H), keys and values (B, T, K, H), normed and not yet turned."""
         if self.fused:
             q_BTE, k_BTE, v_BTE = self.qkv_proj(x_BTD).split([self.heads, self.kv_heads, self.kv_heads], -1)
+        elif pairs := low_rank_layers(x_BTD, self.q_proj, self.k_proj, self.v_proj):
+            q_BTE, k_BTE, v_BTE = linears_with_low_rank(x_BTD, pairs)
         else:
             q_BTE, k_BTE, v_BTE = self.q_proj(x_BTD), self.k_proj(x_BTD), self.v_proj(x_BTD)
         if self.qk_norm == "all":
@@ -281,6 +285,8 @@ class GatedMLP(nn.Module):
         """(B, T, D) -> (B, T, D). It reads no context; a mixture of experts in its place does."""
         if self.fused:
             gate_BTF, up_BTF = self.gate_up_proj(x_BTD).chunk(2, -1)
+        elif pairs := low_rank_layers(x_BTD, self.gate_proj, self.up_proj, self.down_proj):
+            return gated_mlp_with_low_rank(x_BTD, pairs, self.gate)
         else:
             gate_BTF, up_BTF = self.gate_proj(x_BTD), self.up_proj(x_BTD)
         return self.down_proj(self.gate(gate_BTF, up_BTF))  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.batch_size import found_sizes, with_batch_size
 from mt_train.assemble.data import build_data
 from mt_train.assemble.features import with_features
-from mt_train.assemble.matmul import matmul_precision
+from mt_train.assemble.matmul import describe_bf16, matmul_precision
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
@@ -61,7 +61,7 @@ def take_steps(
     refuse_for_rollouts(parts, data)
     # Layout: known before anything is connected, so that what cannot be is refused by every process alike.
     process = Process.from_environment()
-    plan = _lay_out(parts, process)
+    plan = _lay_out(parts, process, is_new=checkpoint is None)
     # Settings of torch: before DeepSpeed is imported and before the first tensor of the model.
     stack.enter_context(own_torch_settings(config.train, process.device.type))
     # Connection: every step from here on may ask the other processes.
@@ -103,13 +103,15 @@ def _say_nothing(text: str) -> None:
     """Say nothing, in processes that leave it to rank 0 to say what all of them would."""
 
 
-def _lay_out(parts: Parts, process: Process) -> Plan:
-    """Return the layout, and say what was settled. Raises ``ConfigError`` where there is none."""
+def _lay_out(parts: Parts, process: Process, *, is_new: bool) -> Plan:
+    """Return the layout, and say what was settled, and of a new run what bf16 would gain. Raises ``ConfigError`` where there is none."""
     offers = parts.offers.values()
     plan = make_plan(parts.config, world=process.world, device=process.device.type, offers=offers)
     if process.is_main:
         for text in plan.notices:
             notice(f"notice: {text}")
+        if is_new and (text := describe_bf16(parts.config.train, process.device.type)):
+            notice(text)
     return plan
 
 
