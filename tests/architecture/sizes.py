@@ -25,6 +25,7 @@ GROWN: dict[str, int] = {
     "a decoder family is a page: attention, MLP, block, sizes, config.json by tables (docs/decisions/0076-decoder-blocks.md)": 760,
     "images, sequences and sounds stand in the rows of any model, whoever encodes them (docs/decisions/0079-media.md)": 600,
     "tokens of images have times, rows and columns, and features enter several blocks (docs/decisions/0083-positions-of-media.md)": 230,
+    "an MLP of any family runs in tiles of tokens, and an engine runs blocks its own way (docs/decisions/0097-long-rows.md)": 160,
     "blocks report figures, a model acts after an update, and keeps what nothing trains (docs/decisions/0072-steps-of-a-model.md)": 160,
 }
 """Reason → lines that it may have more. To grow: one entry, whose reason says what a plugin's author gets for the lines, and
