@@ -55,7 +55,7 @@ class UlyssesAttention:
         context: BlockContext,
         **options: Unpack[AttentionOptions],
     ) -> Tensor:
-        """T/S tokens of all heads in, and out again; ``context.document_ids_BT`` are those of the whole rows.
+        """T/S tokens of all heads in, and out again; ``context.document_lengths`` are those of the whole rows.
 
         Sinks go with their heads: each rank has the gradient of its own, over whole rows, and zero for the others.
         """
