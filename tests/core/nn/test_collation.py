@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mt_core import Sample
 from mt_core.nn import NOT_TRAINED, Batch, TokenObjective, document_lengths
+from mt_core.nn.collation import collate, flatten
 from mt_train.data.loader import make_batch
 from mt_train.data.sample_rows import SampleRows
 from mt_train.data.samples import EncodedSamples
@@ -24,7 +25,8 @@ def one_by_one(rows: list[list[Sample]], length: int, pad_id: int) -> Batch:
     """A batch as the definition has it: sample after sample, slice after slice."""
     shape = (len(rows), length)
     input_ids, labels = torch.full(shape, pad_id), torch.full(shape, NOT_TRAINED)
-    positions, document_ids, lengths = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
+    positions = torch.zeros(shape, dtype=torch.long)
+    document_ids, lengths = (torch.zeros(shape, dtype=torch.int32) for _ in range(2))
     weights = torch.ones(shape) if any(sample.weights is not None for row in rows for sample in row) else None
     of_token = {name: torch.zeros(shape) for row in rows for sample in row for name in sample.token_values}
     of_document: dict[str, list[float]] = {
@@ -192,3 +194,29 @@ def test_an_objective_that_looks_at_samples_gets_lists_of_them() -> None:
 def test_document_lengths_are_the_runs_of_each_row(ids: list[list[int]]) -> None:
     runs = [torch.unique_consecutive(torch.tensor(row), return_counts=True)[1].tolist() for row in ids]
     assert document_lengths(torch.tensor(ids)) == tuple(map(tuple, runs))
+
+
+def test_a_part_of_a_row_has_memory_for_its_own_tokens_and_knows_whole_documents() -> None:
+    """Of a row that 8 ranks share each holds an eighth: no (B, T) tensor of whole rows stays."""
+    sizes = (700, 1, 299, 24)
+    whole = collate(
+        flatten([[Sample(ids=list(range(size)), trained=[True] * size, row_id=str(size)) for size in sizes]]),
+        length=1024,
+        pad_id=0,
+    )
+    numbers = whole.with_index().document_n()
+    found = []
+    for part in range(8):
+        batch = whole.cut(part, 8).with_index()
+        held = [each for each in vars(batch).values() if isinstance(each, torch.Tensor)]
+        per_token = sum(each.untyped_storage().nbytes() for each in held if each is not batch.items) / 128
+        assert (
+            per_token <= 8 * 4 + 4 * 2
+        )  # ids, labels, positions, places of trained tokens; numbers and lengths of documents
+        assert batch.document_lengths == (sizes,)
+        assert batch.row_tokens == 1024
+        assert torch.equal(
+            batch.document_spans()[0], torch.tensor(sizes).repeat_interleave(torch.tensor(sizes))[part * 128 :][:128]
+        )
+        found.append(batch.document_n())
+    assert torch.equal(torch.cat(found), numbers)

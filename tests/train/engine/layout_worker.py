@@ -8,6 +8,8 @@ import json
 import math
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -228,13 +230,30 @@ class Bench:
         expected = [whole, *torch.autograd.grad((whole * weight).sum(), leaves)]
         shared = UlyssesAttention(SdpaAttention(), sequence_group(self.process, world), world)
         parts = [leaf.chunk(world, 1)[rank] for leaf in leaves[:3]]
-        out = shared(*parts, context, **options)
-        own = torch.autograd.grad((out * weight.chunk(world, 1)[rank]).sum(), leaves)
+        with count_calls(dist, "all_to_all_single") as calls:
+            out = shared(*parts, context, **options)
+            forward = len(calls)
+            own = torch.autograd.grad((out * weight.chunk(world, 1)[rank]).sum(), leaves)
         for each in own:
             dist.all_reduce(each)
         found = [out, *own]
         expected[0] = whole.chunk(world, 1)[rank]
-        return {"far": [float((a - b).detach().abs().max()) for a, b in zip(found, expected, strict=True)]}
+        far = [float((a - b).detach().abs().max()) for a, b in zip(found, expected, strict=True)]
+        return {"far": far, "exchanges": [forward, len(calls) - forward]}
+
+    def gathers(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Count the gathers of a step at ZeRO 3, by the tokens of a tile."""
+        from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
+
+        found = {}
+        for tokens in (None, 20, 5):
+            session = self.session({**case, "train": {"mlp_tile_tokens": tokens}})
+            windows = session.loader.windows(session.restore(None, None).position)
+            session.engine.train_step(next(windows).batches)  # DeepSpeed looks at the order of modules first
+            with count_calls(PartitionedParameterCoordinator, "fetch_sub_module") as calls:
+                session.engine.train_step(next(windows).batches)
+            found[str(tokens)] = len(calls)
+        return found
 
     def prove(self, case: dict[str, Any]) -> dict[str, Any]:
         """Return how much documents see of each other: none; where attention mixes them; where a norm over the batch does."""
@@ -284,6 +303,17 @@ class Bench:
         result = session.engine.train_step(next(windows).batches)
         head.objective.loss = honest
         return {"finite": result.finite, "applied": result.applied, "unchanged": before == state_hash(session.engine)}
+
+
+@contextmanager
+def count_calls(owner: Any, name: str) -> Iterator[list[int]]:
+    """A list that gets an item for each call of a function inside."""
+    calls, function = [], getattr(owner, name)
+    setattr(owner, name, lambda *args, **named: (calls.append(1), function(*args, **named))[1])
+    try:
+        yield calls
+    finally:
+        setattr(owner, name, function)
 
 
 def seen_already(model: nn.Module) -> Any:

@@ -19,6 +19,7 @@ PIPELINE: dict[str, dict[str, Any]] = {
     "-recompute": {"recompute": True},
     "-offered": {"offered": True},
     "-dropout": {"model": {"dropout": 0.1}},
+    "-selective": {"recompute": "selective", "model": {"dropout": 0.1}},
     "-resume": {"do": "resume", "model": {"dropout": 0.1}},
     "-bf16": {"dtype": "bf16"},
     "-bf16-tied": {"dtype": "bf16", "model": {"tie_embeddings": True}},
@@ -73,6 +74,12 @@ CASES: dict[str, dict[str, Any]] = {
     "transfer-cut": {"stage": 1, "do": "resume", "then": {"sequence": 2}},
     "transfer-joined": {"stage": 1, "sequence": 2, "do": "resume", "then": {"sequence": 1}},
     "recompute": {"stage": 0, "recompute": True},
+    "recompute-host": {"stage": 1, "recompute": "host", "model": {"dropout": 0.1}},
+    "recompute-selective": {"stage": 3, "recompute": "selective", "model": {"dropout": 0.1}},
+    "tiles0": {"stage": 0, "train": {"mlp_tile_tokens": 20}},
+    "tiles3": {"stage": 3, "recompute": "selective", "train": {"mlp_tile_tokens": 20}},
+    "sequence-tiles": {"stage": 3, "sequence": 2, "recompute": "selective", "train": {"mlp_tile_tokens": 20}},
+    "gathers": {"stage": 3, "do": "gathers"},
     "tied": {"stage": 0, "model": {"tie_embeddings": True}},
     "tied3": {"stage": 3, "model": {"tie_embeddings": True}},
     "offload-optimizer": {"stage": 2, "offload": "optimizer"},
@@ -226,6 +233,33 @@ def test_recomputing_activations_changes_nothing(results: dict[str, Any]) -> Non
     assert results["recompute"]["losses"] == results["zero0"]["losses"]
 
 
+@pytest.mark.parametrize(
+    ("case", "plain"),
+    [
+        ("recompute-host", "dropout1"),
+        ("recompute-selective", "dropout3"),
+        ("pipeline-selective", "pipeline-dropout"),
+    ],
+)
+def test_other_forms_of_recomputing_change_no_bit_either(results: dict[str, Any], case: str, plain: str) -> None:
+    """With dropout, in one process and in two."""
+    assert results[case]["losses"] == results[plain]["losses"]
+    assert results[case]["state"] == results[plain]["state"]
+
+
+@pytest.mark.parametrize(("case", "plain"), [("tiles0", "zero0"), ("tiles3", "zero3"), ("sequence-tiles", "sequence3")])
+def test_mlps_in_tiles_train_the_same(results: dict[str, Any], case: str, plain: str) -> None:
+    for key in ("losses", "norms"):
+        assert is_close(results[case][key], results[plain][key], 1e-6), key
+
+
+def test_tiles_of_an_mlp_are_gathered_for_once(results: dict[str, Any]) -> None:
+    """At ZeRO 3 a step fetches it as one module, however many tiles it has: two layers fewer a block and pass than without."""
+    gathers = results["gathers"]
+    assert gathers["5"] == gathers["20"]
+    assert gathers["20"] <= gathers["None"] - 2 * 2 * 2
+
+
 def test_offload_gives_equal_numbers(results: dict[str, Any]) -> None:
     assert is_close(results["zero2"]["losses"], results["offload-optimizer"]["losses"], 1e-6)
     assert is_close(results["zero3"]["losses"], results["offload-parameters"]["losses"], 1e-6)
@@ -262,7 +296,8 @@ def test_sequence_and_data_parallel_together_equal_one_process(
 
 @pytest.mark.parametrize("name", ATTEND)
 def test_ranks_that_share_rows_have_the_sinks_and_values_of_their_own_heads(two: dict[str, Any], name: str) -> None:
-    """In fp64: value, and gradients of queries, keys, values and the whole vector of sinks."""
+    """In fp64: value, and gradients of queries, keys, values and the whole vector of sinks; by one exchange there and one back."""
+    assert two[f"attend-{name}"]["exchanges"] == [2, 2]
     assert max(two[f"attend-{name}"]["far"]) < 1e-12
 
 

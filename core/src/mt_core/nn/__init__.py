@@ -29,6 +29,7 @@ from mt_core.nn.rotary import Rotary, rotate
 from mt_core.nn.router import Choice, Router
 from mt_core.nn.scores import TokenScores
 from mt_core.nn.step import StepSums
+from mt_core.nn.tiles import TokenwiseMLP
 
 __all__ = [
     "NOT_TRAINED",
@@ -70,6 +71,7 @@ __all__ = [
     "StoredLinear",
     "TokenObjective",
     "TokenScores",
+    "TokenwiseMLP",
     "TrainModel",
     "balance_by_bias",
     "balance_loss",

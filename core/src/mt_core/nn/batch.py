@@ -41,9 +41,9 @@ class Batch:
 
     ``tokens`` are values of tokens, each where its token is predicted, as labels are. ``documents`` are values of documents, numbered
     through all rows; a row without a sample has one document of padding. ``items`` are the numbers of the first document of each
-    sample. Where ranks share rows, ``begin`` is the place of the first token here in the whole row, ``documents`` and ``items`` are
-    those of whole rows, and ``over_row`` adds up over these ranks. ``media`` are those of each encoder of the run, by its name, and
-    ``grid_positions`` (B, T, 3) times, rows and columns of tokens in their documents, where an item has some.
+    sample. Where ranks share rows, ``begin`` is the place of the first token here in the whole row, ``document_lengths``, ``documents``
+    and ``items`` are those of whole rows, and ``over_row`` adds up over these ranks. ``media`` are those of each encoder of the run, by
+    its name, and ``grid_positions`` (B, T, 3) times, rows and columns of tokens in their documents, where an item has some.
     """
 
     input_ids: Tensor
@@ -67,7 +67,8 @@ class Batch:
     def with_index(self) -> Batch:
         """This batch with ``trained_n`` and ``document_lengths`` filled in; call it while the tensors are on the host."""
         trained = np.flatnonzero(self.labels.numpy() != NOT_TRAINED)  # torch takes three times as long
-        return replace(self, trained_n=torch.from_numpy(trained), document_lengths=document_lengths(self.document_ids))
+        lengths = self.document_lengths or document_lengths(self.document_ids)
+        return replace(self, trained_n=torch.from_numpy(trained), document_lengths=lengths)
 
     @property
     def trained_tokens(self) -> int:
@@ -75,13 +76,16 @@ class Batch:
         return int((self.labels != NOT_TRAINED).sum()) if self.trained_n is None else len(self.trained_n)
 
     def cut(self, part: int, parts: int) -> Batch:
-        """Part ``part`` of ``parts`` of every row's tokens. ``document_ids`` stay whole: attention sees the whole rows."""
+        """Part ``part`` of ``parts`` of every row's tokens, in memory of its own. ``document_lengths`` stay those of whole rows, which
+        attention sees."""
         length = self.input_ids.shape[1]
         assert length % parts == 0, f"rows of {length} tokens do not divide into {parts} parts: collate pads them"
-        names = ("input_ids", "labels", "positions", "weights", "lengths", "grid_positions")
+        names = ("input_ids", "labels", "positions", "document_ids", "weights", "lengths", "grid_positions")
         assert self.trained_n is None, "with_index() comes after: the indices are those of the part"
-        pieces = {name: value.chunk(parts, 1)[part] for name in names if (value := getattr(self, name)) is not None}
-        tokens = {name: value.chunk(parts, 1)[part] for name, value in self.tokens.items()}
+        own = {name: value for name in names if (value := getattr(self, name)) is not None}
+        pieces = {name: value.chunk(parts, 1)[part].clone() for name, value in own.items()}
+        pieces["document_lengths"] = self.document_lengths or document_lengths(self.document_ids)
+        tokens = {name: value.chunk(parts, 1)[part].clone() for name, value in self.tokens.items()}
         media = {name: each.cut(part, parts, length) for name, each in self.media.items()}
         return replace(self, **pieces, tokens=tokens, media=media, begin=self.begin + part * (length // parts))
 
@@ -103,12 +107,23 @@ class Batch:
 
     def document_n(self) -> Tensor:
         """(n,) the number of each trained token's document."""
-        ids_BT, length = self.document_ids, self.input_ids.shape[1]
-        is_first_BT = torch.ones_like(ids_BT, dtype=torch.bool)
-        is_first_BT[:, 1:] = ids_BT[:, 1:] != ids_BT[:, :-1]
-        number_BT = is_first_BT.reshape(-1).cumsum(0).reshape(ids_BT.shape) - 1
-        number_BT = number_BT[:, self.begin : self.begin + length]
-        return number_BT.reshape(-1)[self.index_n()]
+        lengths, index_n, here = self._whole_lengths(), self.index_n(), self.input_ids.shape[1]
+        places_n = index_n // here * sum(lengths[0]) + self.begin + index_n % here  # in whole rows
+        ends_D = torch.tensor([size for row in lengths for size in row], device=index_n.device).cumsum(0)
+        return torch.searchsorted(ends_D, places_n, right=True)
+
+    def document_spans(self) -> Tensor:
+        """(B, T) the number of tokens of each token's document, padding behind the last one of a row included."""
+        rows = [torch.tensor(row).repeat_interleave(torch.tensor(row)) for row in self._whole_lengths()]
+        return torch.stack(rows)[:, self.begin : self.begin + self.input_ids.shape[1]].to(self.input_ids.device)
+
+    @property
+    def row_tokens(self) -> int:
+        """Return the tokens of a whole row, wherever they are."""
+        return sum(self._whole_lengths()[0])
+
+    def _whole_lengths(self) -> DocumentLengths:
+        return self.document_lengths or document_lengths(self.document_ids.cpu())
 
     def index_n(self) -> Tensor:
         """(n,) the flat places of the trained tokens."""
@@ -124,7 +139,7 @@ class Batch:
     @property
     def document_count(self) -> int:
         """Return the number of documents of all rows, those of padding included."""
-        return sum(map(len, self.document_lengths or document_lengths(self.document_ids.cpu())))
+        return sum(map(len, self._whole_lengths()))
 
     def document_sums(self, values_n: Tensor) -> Tensor:
         """(n,) -> (D,): values of trained tokens added up over each document, on all ranks that share its row; (n, k) -> (D, k).

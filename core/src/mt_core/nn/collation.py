@@ -149,16 +149,15 @@ def _places(
     last_B: NDArray[np.int64],
     room_B: NDArray[np.int64],
     length: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """Each place's position in its document, the document's number in the row, and its length without padding."""
     spans_S = lengths_S.copy()
     spans_S[last_B] += room_B
     starts_S, shape = spans_S.cumsum() - spans_S, (len(counts_B), length)
-    numbers_S = np.arange(len(spans_S)) - (last_B + 1 - counts_B).repeat(counts_B)
+    numbers_S = (np.arange(len(spans_S)) - (last_B + 1 - counts_B).repeat(counts_B)).astype(np.int32)
     positions = np.arange(len(counts_B) * length) - starts_S.repeat(spans_S)
-    columns = positions, numbers_S.repeat(spans_S), lengths_S.repeat(spans_S)
-    places_BT, numbers_BT, lengths_BT = (each.reshape(shape) for each in columns)
-    return places_BT, numbers_BT, lengths_BT
+    numbers_N, lengths_N = numbers_S.repeat(spans_S), lengths_S.astype(np.int32).repeat(spans_S)
+    return positions.reshape(shape), numbers_N.reshape(shape), lengths_N.reshape(shape)
 
 
 def _scatter(values_N: NDArray[Any], filled_B: NDArray[np.int64], length: int, padding: float) -> torch.Tensor:

@@ -6,10 +6,11 @@ W width of the values, which is H in most models.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict, Unpack
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from mt_core.nn.batch import DocumentLengths
 from mt_core.nn.cache import KVCache
@@ -50,6 +51,10 @@ class AttentionFn(Protocol):
         ...
 
 
+BlockRunner = Callable[[nn.Module, Tensor, "BlockContext"], Tensor]
+"""Runs a block, (B, T, D) -> (B, T, D), so that less is kept for its backward."""
+
+
 @dataclass(frozen=True)
 class BlockContext:
     """Context of all blocks, beside the hidden states. It is made from the batch alone, as every pipeline stage does.
@@ -59,7 +64,8 @@ class BlockContext:
     padding there is hangs on how rows are divided. ``lengths_BT`` are the tokens of each token's document, without padding.
     ``sums`` are the model's own (``TrainModel.sums``): what ``report`` and ``gather`` add to. ``grid_positions_BT3`` are times, rows and
     columns of tokens, where media have some; of text all three are one position. ``levels`` are flat places of media and what is
-    added there behind the first blocks, (M, levels, D); ``TrainModel.embed_batch`` fills them.
+    added there behind the first blocks, (M, levels, D); ``TrainModel.embed_batch`` fills them. ``recompute`` is how ``run_recomputed``
+    runs a block, where an engine has a way of its own.
     """
 
     positions_BT: Tensor
@@ -73,6 +79,7 @@ class BlockContext:
     sums: StepSums | None = None
     grid_positions_BT3: Tensor | None = None
     levels: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    recompute: BlockRunner | None = None
 
     def over_row(self, value: Tensor) -> Tensor:
         """Return a sum over all tokens of each row, from that over the tokens that are here: ranks may share rows. It has no gradient."""

@@ -22,6 +22,7 @@ from mt_core.nn.fused import RMSNorm, swiglu
 from mt_core.nn.low_rank import gated_mlp_with_low_rank, linears_with_low_rank
 from mt_core.nn.model import TrainModel
 from mt_core.nn.rotary import Rotary, rotate
+from mt_core.nn.tiles import TokenwiseMLP
 
 Norm = Callable[[int], nn.Module]
 """Width (channels) → a norm: ``partial(RMSNorm, eps=config.norm_eps)``."""
@@ -257,7 +258,7 @@ def tokens_seen(length: int, window: int | None) -> float:
     return reach - reach * (reach - 1) / (2 * length)
 
 
-class GatedMLP(nn.Module):
+class GatedMLP(TokenwiseMLP):
     """A gate's activation times the up projection, projected down (https://arxiv.org/abs/2002.05202).
 
     ``gate(gate_BTF, up_BTF)`` is ``swiglu`` or ``geglu``. ``fused`` makes gate and up projection one matrix, ``gate_up_proj``.
@@ -281,8 +282,8 @@ class GatedMLP(nn.Module):
             self.up_proj = nn.Linear(dim, ffn_dim, bias=bias)
         self.down_proj = nn.Linear(ffn_dim, dim, bias=bias)
 
-    def forward(self, x_BTD: Tensor, context: BlockContext | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D). It reads no context; a mixture of experts in its place does."""
+    def transform(self, x_BTD: Tensor) -> Tensor:
+        """(…, D) -> (…, D)."""
         if self.fused:
             gate_BTF, up_BTF = self.gate_up_proj(x_BTD).chunk(2, -1)
         elif pairs := low_rank_layers(x_BTD, self.gate_proj, self.up_proj, self.down_proj):

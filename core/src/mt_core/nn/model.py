@@ -24,7 +24,7 @@ from mt_core.nn.adapted import LossFactor
 from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import Batch
 from mt_core.nn.cache import KVCache
-from mt_core.nn.context import AttentionFn, BlockContext
+from mt_core.nn.context import AttentionFn, BlockContext, BlockRunner
 from mt_core.nn.media import MediaInputs, add_levels, draw_default
 from mt_core.nn.step import StepSums
 from mt_core.step_context import AdapterContext
@@ -66,6 +66,7 @@ class TrainModel(nn.Module):
         super().__init__()
         self.attention: AttentionFn = SdpaAttention()
         self.checkpoint_blocks = False
+        self.recompute: BlockRunner | None = None
         self.loss_factor = LossFactor()
         self.sums = StepSums()
         self.media: MediaInputs | None = None
@@ -114,6 +115,7 @@ class TrainModel(nn.Module):
             lengths_BT=batch.lengths,
             sums=self.sums,
             grid_positions_BT3=batch.grid_positions,
+            recompute=self.recompute,
         )
 
     def forward(self, batch: Batch, cache: KVCache | None = None) -> Tensor:
@@ -175,6 +177,8 @@ class TrainModel(nn.Module):
 
 def run_recomputed(block: nn.Module, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
     """Run a block, (B, T, D) -> (B, T, D), that keeps its input alone and runs again in its backward, where it reports nothing."""
+    if context.recompute is not None:
+        return context.recompute(block, hidden_BTD, context)
     sums = context.sums or StepSums()
     return checkpoint(block, hidden_BTD, context, use_reentrant=False, context_fn=sums.around_recompute)  # type: ignore[no-any-return]
 

@@ -65,8 +65,7 @@ class Flops:
         seconds = max(time.perf_counter() - self._began, 1e-9)
         places = sum(batch.input_ids.numel() for batch in context.batches)
         flop = sum(
-            batch.input_ids.numel() * context.model.flops_per_token(batch.document_ids.shape[1])
-            + media_flop(context.model, batch)
+            batch.input_ids.numel() * context.model.flops_per_token(batch.row_tokens) + media_flop(context.model, batch)
             for batch in context.batches
         )
         self._seen += places * context.weights.world

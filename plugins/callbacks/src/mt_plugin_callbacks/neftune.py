@@ -39,7 +39,7 @@ class Neftune:
     def _see(self, model: Any, inputs: tuple[Any, ...]) -> None:
         """Each token's document length: packed documents are as noisy as they would be alone. Padding counts to the last one."""
         if model.training:
-            self._lengths_BT = _lengths(inputs[0].document_ids)
+            self._lengths_BT = inputs[0].document_spans().float()
 
     def _add(self, embedding: Any, inputs: tuple[Any, ...], hidden_BTD: Tensor) -> Tensor:
         if not embedding.training or self._lengths_BT is None:
@@ -47,10 +47,3 @@ class Neftune:
         scale_BT1 = self._alpha / (self._lengths_BT * hidden_BTD.shape[-1]).sqrt().unsqueeze(-1)
         noise_BTD = hidden_BTD.new_empty(hidden_BTD.shape).uniform_(-1, 1)
         return hidden_BTD + noise_BTD * scale_BT1.to(hidden_BTD.dtype)
-
-
-def _lengths(document_ids_BT: Tensor) -> Tensor:
-    """Return how many tokens share a token's document: (B, T) -> (B, T), as floats."""
-    counts_BT = document_ids_BT.new_zeros(document_ids_BT.shape)
-    counts_BT.scatter_add_(1, document_ids_BT, document_ids_BT.new_ones(document_ids_BT.shape))
-    return counts_BT.gather(1, document_ids_BT).float()

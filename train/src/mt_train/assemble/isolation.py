@@ -75,8 +75,7 @@ def largest_change(engine: Engine, batch: Batch) -> float:
 
 def _change(engine: Engine, batch: Batch, half: int) -> float:
     """The documents of one half (even, odd) are changed, and those of the other half are looked at."""
-    number, parts = engine.plan.part(engine.process.rank)
-    changed_BT = _documents(batch).chunk(parts, 1)[number] % 2 == half
+    changed_BT = _documents(batch) % 2 == half
     labels = batch.labels.masked_fill(changed_BT, NOT_TRAINED)
     media = {name: each.keep(~changed_BT) for name, each in batch.media.items()}
     vocabulary = engine.module.model.config.vocab_size

@@ -29,10 +29,12 @@ from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
+from mt_train.engine.recomputation import block_runner
 from mt_train.engine.sequence import UlyssesAttention, sequence_group
 from mt_train.engine.settings import deepspeed_config
 from mt_train.engine.stages import add_shared_parameters, build_stage
 from mt_train.engine.step import TrainStep
+from mt_train.engine.tiling import describe_whole, tile_mlps
 
 
 def build_engine(
@@ -75,7 +77,7 @@ def build_engine(
     )
     if plan.sequence > 1:
         model.attention = UlyssesAttention(attention, sequence_group(process, plan.sequence), plan.sequence)
-    model.checkpoint_blocks = config.train.activation_checkpointing
+    use_less_memory(model, config.train, say)
     adapter = inject(parts, model, checkpoint=checkpoint, probe=probe and partial(probe, model))
     if stage is not None:
         stage = add_shared_parameters(stage, process.device)
@@ -95,6 +97,14 @@ def build_engine(
         return PipelineEngine(deepspeed, stage, objective, optimizer, own_head=own_head, **shared)
     kind = FusedEngine if parts.optimizer_component.form == "fused" else Engine
     return kind(deepspeed, TrainStep(model, objective, own_head=own_head), optimizer, experts=experts, **shared)
+
+
+def use_less_memory(model: TrainModel, train: TrainConfig, say: Say) -> None:
+    """Let blocks run as the run says: what they keep for their backward, and how many tokens their MLPs compute at a time."""
+    model.checkpoint_blocks = train.recomputed is not None
+    model.recompute = block_runner(train.recomputed or "full")
+    if train.mlp_tile_tokens is not None and (whole := tile_mlps(model, train.mlp_tile_tokens)):
+        say(describe_whole(whole, len(model.layers()) - 3))
 
 
 def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:

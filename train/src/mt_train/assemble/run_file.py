@@ -29,6 +29,7 @@ MAY_CHANGE = (
     "train.max_minutes",
     "train.micro_batch_size",
     "train.activation_checkpointing",
+    "train.mlp_tile_tokens",
     "train.attention",
     "train.compile",
     "train.tf32",

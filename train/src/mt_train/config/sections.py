@@ -194,6 +194,10 @@ class DataConfig(MtConfig):
         return self
 
 
+RECOMPUTED = ("full", "selective", "host")
+"""Forms of ``train.activation_checkpointing``."""
+
+
 class TrainConfig(MtConfig):
     """How long, how large and how exactly."""
 
@@ -226,7 +230,17 @@ class TrainConfig(MtConfig):
         "stop", description="a loss or gradient that is no number ends the run, or passes over its rows"
     )
     max_skips: int = Field(10, gt=0, description="most steps that on_nonfinite=skip may pass over before the run ends")
-    activation_checkpointing: bool = Field(False, description="recompute each block in the backward, to save memory")
+    activation_checkpointing: bool | Literal["full", "selective", "host"] = Field(
+        False,
+        description="recompute blocks in the backward, to save memory: full (true) keeps the input of each; selective also what attention"
+        " gave; host has inputs wait in host memory",
+    )
+    mlp_tile_tokens: int | None = Field(
+        None,
+        gt=0,
+        le=MOST_TOKENS,
+        description="tokens that an MLP computes at a time, for long rows; none is all of them",
+    )
     attention: Literal["auto", "math", "efficient", "flash", "flash3"] = Field(
         "auto",
         description="attention kernel; auto is the fastest of torch's own that device, precision and model allow, flash3 an installed"
@@ -254,6 +268,14 @@ class TrainConfig(MtConfig):
             raise ValueError(f"should be a whole number from 1 to {MOST_ROWS:,}, or auto; got {value!r}")
         return value
 
+    @field_validator("activation_checkpointing", mode="before")
+    @classmethod
+    def _truth_or_form(cls, value: Any) -> Any:
+        """Said once, as above."""
+        if not isinstance(value, bool) and value not in RECOMPUTED:
+            raise ValueError(f"should be {', '.join(RECOMPUTED)}, true (full) or false; got {value!r}")
+        return value
+
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.steps is not None and self.epochs is not None:
@@ -267,6 +289,11 @@ class TrainConfig(MtConfig):
                 "micro_batch_size=auto leaves the rows of a step to the memory of a machine; set global_batch_size too"
             )
         return self
+
+    @property
+    def recomputed(self) -> str | None:
+        """Return which form of ``activation_checkpointing`` it is; ``None`` without."""
+        return "full" if self.activation_checkpointing is True else self.activation_checkpointing or None
 
     @property
     def rows_at_a_time(self) -> int:

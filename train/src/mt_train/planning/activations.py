@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Unpack
 
 import torch
@@ -16,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
-from mt_core.nn import BlockContext, Layer
+from mt_core.nn import BlockContext, Layer, TokenwiseMLP
 from mt_core.nn.blocks import pad_widths
 from mt_core.nn.context import AttentionOptions
 from mt_train.planning.memory import LayerActivations
@@ -54,9 +55,24 @@ def _count(
     }
     if hidden.is_floating_point():
         hidden = hidden.detach().requires_grad_()
+    attention = _Attention()
     with count_kept(list(weights.values())) as sizes:
-        out = functional_call(module, weights, (hidden, context) if context is not None else (hidden,))
-    return LayerActivations(kept=sum(sizes.values()), entering=_bytes(hidden)), out
+        seen = None if context is None else replace(context, attention=attention)
+        out = functional_call(module, weights, (hidden,) if seen is None else (hidden, seen))
+    tile = max((_count_tile(each, hidden) for each in module.modules() if isinstance(each, TokenwiseMLP)), default=0)
+    kept, entering = sum(sizes.values()), _bytes(hidden)
+    return LayerActivations(kept=kept, entering=entering, attention=attention.given, tile=tile), out
+
+
+def _count_tile(mlp: TokenwiseMLP, hidden: Tensor) -> int:
+    """Bytes that one tile of an MLP keeps while it is computed again; 0 where it computes all tokens at once."""
+    if mlp.tile_tokens is None:
+        return 0
+    weights = {name: torch.empty(p.shape, dtype=hidden.dtype, requires_grad=True) for name, p in mlp.named_parameters()}
+    x = hidden.new_empty(mlp.tile_tokens, hidden.shape[-1], requires_grad=True)
+    with count_kept(list(weights.values())) as sizes:
+        functional_call(mlp, weights, (x,))
+    return sum(sizes.values())
 
 
 @contextmanager
@@ -115,16 +131,28 @@ def _context(rows: int, tokens: int) -> BlockContext:
     return BlockContext(
         positions_BT=positions_BT,
         document_ids_BT=documents_BT,
-        attention=_attention,
+        attention=_Attention(),
         document_lengths=((tokens,),) * rows,
     )
 
 
-def _attention(
-    q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, context: BlockContext, **options: Unpack[AttentionOptions]
-) -> Tensor:
-    out_BTNW: Tensor = _FlashAttention.apply(*pad_widths(q_BTNH, k_BSKH, v_BSKW))  # type: ignore[no-untyped-call]
-    return out_BTNW[..., : v_BSKW.shape[3]]
+class _Attention:
+    """Attention without memory, which counts the bytes that it gives."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __call__(
+        self,
+        q_BTNH: Tensor,
+        k_BSKH: Tensor,
+        v_BSKW: Tensor,
+        context: BlockContext,
+        **options: Unpack[AttentionOptions],
+    ) -> Tensor:
+        out_BTNW: Tensor = _FlashAttention.apply(*pad_widths(q_BTNH, k_BSKH, v_BSKW))  # type: ignore[no-untyped-call]
+        self.given += _bytes(out_BTNW) + 4 * out_BTNW.shape[:3].numel()
+        return out_BTNW[..., : v_BSKW.shape[3]]
 
 
 class _FlashAttention(torch.autograd.Function):

@@ -222,9 +222,9 @@ def _activations(
         head = memory.head_activations(
             plan, tokens=rows * tokens, width=width, vocabulary=vocabulary, chunk=CHUNK_TOKENS
         )
-    recompute = config.train.activation_checkpointing
+    form = config.train.recomputed
     beside = media if bounds[0] == 0 else 0
-    return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=recompute, media=beside))
+    return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=form, media=beside))
 
 
 def _media_activations(config: RunConfig, plan: Plan, counts: Counts, data: RunData, row_tokens: int) -> int | None:

@@ -23,6 +23,8 @@ ACCUMULATED = {"fp32": 4, "bf16": 4, "fp16": 2}
 """Bytes of a gradient that is added up over micro-batches."""
 REDUCED_AT_ONCE = 500_000_000
 """Numbers that stage 0 flattens at once to reduce them (``allreduce_bucket_size`` of DeepSpeed)."""
+HELD_INPUTS = 2
+"""Block inputs on the device where they wait on the host (``engine.recomputation.IN_FLIGHT``)."""
 SUB_GROUP = 1_000_000_000
 """Numbers that stage 3 updates at once (``sub_group_size`` of DeepSpeed)."""
 
@@ -189,29 +191,38 @@ def _ranks(plan: Plan, content: Content) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerActivations:
-    """Bytes of one micro-batch: what a layer keeps for its backward, and what reaches it."""
+    """Bytes of one micro-batch: what a layer keeps for its backward, what reaches it, what its attention gives, and what one tile of its
+    MLP keeps in the backward."""
 
     kept: int
     entering: int
+    attention: int = 0
+    tile: int = 0
 
 
 def activations(
-    plan: Plan, stage: int, layers: Sequence[LayerActivations], head: int, *, recompute: bool, media: int = 0
+    plan: Plan, stage: int, layers: Sequence[LayerActivations], head: int, *, recompute: str | None, media: int = 0
 ) -> MemoryUse:
     """An estimate for a stage of a pipeline (0 without one), whose ``layers`` come in order; ``head`` bytes on the last, those of encoders
     of ``media``, which are never recomputed, on the first.
 
     What a layer keeps is counted (``planning/activations.py``) where Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198)
     have 34 · s · b · h for theirs. As there, recomputing leaves what reaches each layer, and one layer whole; and a stage
-    of P has min(P - stage, micro-batches) of them at a time (one forward, one backward; section 4.2.3).
+    of P has min(P - stage, micro-batches) of them at a time (one forward, one backward; section 4.2.3). ``selective`` leaves what
+    attention gives as well; of ``host`` the inputs of two layers are on the device. Of an MLP in tiles one is there whole.
     """
     in_flight = min(plan.pipeline - stage, max(1, plan.micro_batches))
+    host = 0
     if recompute:
-        kept = in_flight * sum(min(layer.entering, layer.kept) for layer in layers)
-        kept += max((layer.kept for layer in layers), default=0)
+        inputs = [min(layer.entering, layer.kept) for layer in layers]
+        beside = sum(layer.attention for layer in layers) if recompute == "selective" else 0
+        moved = in_flight * sum(inputs) - min(in_flight * sum(inputs), HELD_INPUTS * max(inputs, default=0))
+        host = moved if recompute == "host" and plan.device == "cuda" else 0
+        kept = in_flight * (sum(inputs) + beside) - host + max((layer.kept for layer in layers), default=0)
     else:
         kept = in_flight * sum(layer.kept for layer in layers)
-    return MemoryUse(device=kept + in_flight * media + head)
+    tile = max((layer.tile for layer in layers), default=0)
+    return MemoryUse(device=kept + tile + in_flight * media + head, host=host)
 
 
 def head_activations(plan: Plan, *, tokens: int, width: int, vocabulary: int, chunk: int) -> int:

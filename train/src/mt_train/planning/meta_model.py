@@ -12,7 +12,7 @@ import torch
 
 from mt_core.nn import Layer, TrainModel
 from mt_train.assemble.injection import inject
-from mt_train.assemble.model import parameter_groups
+from mt_train.assemble.model import parameter_groups, use_less_memory
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import adapter_weights, weights_of
 from mt_train.engine.build import build_quantized, stored_layers, without_memory
@@ -45,6 +45,7 @@ def build_meta_model(parts: Parts, stages: int, checkpoint: Path | None = None) 
         with without_memory():
             model = parts.model()
         bounds = (0, len(model.layers()))
+    use_less_memory(model, parts.config.train, lambda text: None)
     names = [name for name, _ in model.named_parameters()]
     weights_of(parts, names, lambda text: None, checkpoint, adapted=True)
     with on_meta():
