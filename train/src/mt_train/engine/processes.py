@@ -220,6 +220,14 @@ def smallest(number: int) -> int:
     return int(value.item())
 
 
+def largest(number: float) -> float:
+    """The largest number of all ranks, on every rank."""
+    value = torch.tensor(number, dtype=torch.float64, device=_device())
+    if dist.get_world_size() > 1:
+        dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return float(value.item())
+
+
 def agree_beside(process: Process, timeout_seconds: int) -> Callable[[bool], bool]:
     """``agree`` over connections of its own, for a thread beside training; every rank must call this."""
     if process.world == 1:
