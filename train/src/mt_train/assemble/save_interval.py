@@ -94,9 +94,26 @@ class MeasuredInterval:
         )
 
 
-def interval_of(config: CheckpointConfig, measured: MeasuredInterval) -> Every | MeasuredInterval:
-    """Return when a run saves."""
-    return measured if config.every_steps == "auto" else Every(config.every_steps, config.every_epochs)
+class FixedInterval(Every):
+    """The interval that a config gives."""
+
+    def begin(self, step: int) -> None:
+        """Count from the run's first step, whatever this process begins with."""
+
+    def note_step(self) -> None:
+        """Measure nothing."""
+
+    def note_save(self, step: int, stall_seconds: float) -> None:
+        """Measure nothing."""
+
+
+def interval_of(
+    config: CheckpointConfig, ranks: int, slowest: Callable[[float], float], say: Callable[[str], object]
+) -> FixedInterval | MeasuredInterval:
+    """Return when a run saves. ``slowest`` and ``say`` are those of a ``MeasuredInterval``."""
+    if config.every_steps == "auto":
+        return MeasuredInterval(ranks, slowest, say)
+    return FixedInterval(config.every_steps, config.every_epochs)
 
 
 def describe_ranks(ranks: int) -> str:

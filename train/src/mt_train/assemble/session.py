@@ -33,7 +33,7 @@ from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
 from mt_train.assemble.rollouts import make_rollouts
 from mt_train.assemble.samples import sample_writer
-from mt_train.assemble.save_interval import MeasuredInterval, interval_of
+from mt_train.assemble.save_interval import interval_of
 from mt_train.assemble.saving import Saver, tell_saved
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
@@ -84,7 +84,7 @@ class Session:
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.step = 0
-        self.save_interval = MeasuredInterval(self.process.world, largest, self._say)
+        self.save_interval = interval_of(self.config.checkpoint, self.process.world, largest, self._say)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
         make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
         self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
@@ -225,7 +225,7 @@ class Session:
             hooks,
             total_steps=self.total_steps,
             eval_every=Every(self.config.eval.every_steps, self.config.eval.every_epochs),
-            save_every=interval_of(self.config.checkpoint, self.save_interval),
+            save_every=self.save_interval,
         )
         if self.saver is not None:
             self.saver.finish()
