@@ -67,7 +67,8 @@ def disturb(case: dict[str, Any]) -> None:
                 return
             module = next(each for each in block.modules() if next(each.parameters(recurse=False), None) is not None)
             handle = module.register_forward_pre_hook(
-                lambda module, inputs: (flip_bit(next(module.parameters(recurse=False))), handle.remove())[0], prepend=False
+                lambda module, inputs: (flip_bit(next(module.parameters(recurse=False))), handle.remove())[0],
+                prepend=False,
             )
             # Before the check looks, and after the weights were gathered.
             hooks = module._forward_pre_hooks

@@ -121,11 +121,15 @@ class CorruptionCheck:
     def _remedy(self, output: Path | None) -> str:
         """Return where to go on from: the last checkpoint that was made of weights known to be the same."""
         good = -1 if self._good is None else self._good
-        found = sorted(
-            (int(match[1]), path)
-            for path in (output / "checkpoints").glob("step-*")
-            if (match := _STEP.fullmatch(path.name)) and int(match[1]) <= good
-        ) if output is not None else []
+        found = (
+            sorted(
+                (int(match[1]), path)
+                for path in (output / "checkpoints").glob("step-*")
+                if (match := _STEP.fullmatch(path.name)) and int(match[1]) <= good
+            )
+            if output is not None
+            else []
+        )
         then = f"go on with: mt-train --resume {found[-1][1]}" if found else "no checkpoint is older: start again"
         last = "never before" if self._good is None else f"last after step {self._good:,}"
         return f"They were the same {last}; {then}; and have that machine tested"
@@ -141,7 +145,9 @@ def hash_weights(parameters: Iterable[Any], total: Tensor | None = None) -> Tens
     sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     for parameter in parameters:
         bits = parameter.detach().view(sizes[parameter.element_size()]).sum(dtype=torch.int64)
-        total = bits if total is None else total * 6364136223846793005 + bits  # Knuth's multiplier; odd, so that nothing is lost
+        total = (
+            bits if total is None else total * 6364136223846793005 + bits
+        )  # Knuth's multiplier; odd, so that nothing is lost
     assert total is not None, "a model has weights"
     return total
 
@@ -154,7 +160,9 @@ def odd_ones(hashes: Sequence[int]) -> list[int]:
 
 def describe_difference(odd: Sequence[int], hosts: Sequence[str], step: int) -> str:
     """Say which ranks differ."""
-    shown = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in odd[:8]) + (f" and {len(odd) - 8} more" if len(odd) > 8 else "")
+    shown = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in odd[:8]) + (
+        f" and {len(odd) - 8} more" if len(odd) > 8 else ""
+    )
     if len(odd) == len(hosts):
         return f"after step {step:,} the weights of {shown} differ, and no majority says which are right"
     return f"after step {step:,} {shown} has other weights than the other {len(hosts) - len(odd)} ranks"

@@ -31,7 +31,7 @@ class StragglersConfig(MtConfig):
     windows: int = Field(
         3,
         gt=0,
-        description="windows of log.every_steps steps in a row that a rank is slow in before it is named, or is not before it has recovered",
+        description="windows of log.every_steps steps in a row that a rank is slow before it is named, or is not before it has recovered",
     )
 
 
@@ -218,7 +218,8 @@ class Stopwatch:
         """Return the sum of all spans."""
         if self._spans:
             self._spans[-1][1].synchronize()
-        return self._sum + sum(begun.elapsed_time(ended) for begun, ended in self._spans) / 1000
+        milliseconds: float = sum(begun.elapsed_time(ended) for begun, ended in self._spans)
+        return self._sum + milliseconds / 1000
 
     def reset(self) -> None:
         """Begin anew."""

@@ -63,7 +63,9 @@ class Supervisor:
             now = self._checkpoint()
             wait, before = (FIRST_WAIT if now != before else wait), now
             place = f"from {now[0]}" if now else "from the beginning"
-            self._note(f"attempt {number + 1}: {took}{why}; starts again {place} in {wait:g} s ({number + 1} of {self.restarts})")
+            self._note(
+                f"attempt {number + 1}: {took}{why}; starts again {place} in {wait:g} s ({number + 1} of {self.restarts})"
+            )
             self.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
             ranks = self._ranks(ranks)
@@ -74,8 +76,8 @@ class Supervisor:
         left = self.available()
         if left < 1:
             raise WorkerError(
-                f"--restart: no device is left on {platform.node()}, so the run cannot go on there; repair it, or give the same command with"
-                f" --resume auto on another machine"
+                f"--restart: no device is left on {platform.node()}, so the run cannot go on there; repair it, or give the same"
+                " command with --resume auto on another machine"
             )
         if before is None:
             return left  # a layout that does not work is the run's own error

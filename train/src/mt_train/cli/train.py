@@ -159,7 +159,9 @@ def _supervise(request: Request, resolved: Resolved, kinds: Kinds, options: RunO
         )
     if (output := options.output) is None:
         raise UsageError("--restart goes on from checkpoints, and --output none writes none; give a folder")
-    own = files_of_components(Parts.of(resolved))  # from here on the folder is this run's, also where an attempt made no checkpoint
+    own = files_of_components(
+        Parts.of(resolved)
+    )  # from here on the folder is this run's, also where an attempt made no checkpoint
     resumed = options.checkpoint is not None
     check_usable(output, overwrite=options.overwrite or options.anew, resume=resumed, own=own)
     present, offers = device_count(), tuple(resolved.offers.values())

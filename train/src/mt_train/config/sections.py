@@ -26,7 +26,7 @@ PAD_MULTIPLE = 8
 
 
 def count_or_auto(value: Any, most: int | None = None) -> Any:
-    """Return a count as it is, and ``auto``. Raises ``ValueError`` for anything else, once: a union of types would give a fault for each."""
+    """Return a count as it is, and ``auto``. Raises one ``ValueError`` for anything else: a union of types would give several."""
     if value == "auto":
         return value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1 or (most is not None and value > most):
