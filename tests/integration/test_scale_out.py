@@ -176,7 +176,7 @@ def follow(pipe):
         if line.startswith("step 1/") and "SIGNAL" in os.environ:
             for task in tasks:
                 task.send_signal(signal.SIGUSR1)
-        if line.startswith("step 4/") and "KILL" in os.environ and count == 2:
+        if line.startswith("step 3/") and "KILL" in os.environ and count == 2:
             tasks[1].kill()
 readers = [threading.Thread(target=follow, args=(task.stdout,)) for task in tasks]
 for reader in readers: reader.start()
@@ -204,7 +204,16 @@ def submit(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         here = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "node[1-2]", "CUDA_VISIBLE_DEVICES": ""}
         here |= {"SLURM_NTASKS_PER_NODE": "1", "MT_PAUSE": "0", "UP": ""}
         environment = {**os.environ, **here, "PATH": f"{stubs}{os.pathsep}{os.environ['PATH']}"}
-        words = ["bash", str(ROOT / "examples/slurm.sh"), *WORDS, *SHORT, "--output", "run"]
+        words = [
+            "bash",
+            str(ROOT / "examples/slurm.sh"),
+            *WORDS,
+            *SHORT,
+            "--checkpoint.every-steps",
+            "2",
+            "--output",
+            "run",
+        ]
         return subprocess.run(
             words, cwd=tmp_path, env=environment | more, capture_output=True, text=True, timeout=500, check=False
         )

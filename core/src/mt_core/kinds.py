@@ -28,19 +28,8 @@ _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 KEYS_OF_RUNS = frozenset(
     {
         *("data", "train", "parallel", "eval", "checkpoint", "log"),
-        *(
-            "config",
-            "output",
-            "overwrite",
-            "resume",
-            "profile",
-            "plot",
-            "nnodes",
-            "nproc_per_node",
-            "restart",
-            "block_plugin",
-        ),
-        *("dry_run", "print_config", "json", "debug", "version", "help", "name"),
+        *("config", "output", "overwrite", "resume", "profile", "plot", "nnodes", "nproc_per_node", "block_plugin"),
+        *("dry_run", "print_config", "json", "debug", "version", "help", "name", "restart"),
     }
 )
 """Keys of a config, and options of the commands, that no kind can have: they mean something else."""

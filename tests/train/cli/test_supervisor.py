@@ -94,7 +94,9 @@ def test_fewer_devices_train_on_where_they_divide_the_rows_of_a_step(
 
 
 def test_a_machine_without_devices_is_an_error_that_says_so(tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match=r"no device is left on .*; repair it, or give the same command with --resume"):
+    with pytest.raises(
+        WorkerError, match=r"no device is left on .*; repair it, or give the same command with --resume"
+    ):
         Machine(tmp_path / "run", [1], devices=[4, 0]).run(3)
 
 
@@ -134,8 +136,28 @@ def test_another_run_in_the_folder_is_not_gone_on_with(
     assert "--overwrite" in capsys.readouterr().err
 
 
-WORDS = ["--model", "llama", "--model.n-layers", "1", "--model.dim", "32", "--model.n-heads", "2", "--model.n-kv-heads", "1"]
-WORDS += ["--model.dropout", "0.1", "--train.steps", "12", "--train.micro-batch-size", "4", "--train.global-batch-size", "8"]
+WORDS = [
+    "--model",
+    "llama",
+    "--model.n-layers",
+    "1",
+    "--model.dim",
+    "32",
+    "--model.n-heads",
+    "2",
+    "--model.n-kv-heads",
+    "1",
+]
+WORDS += [
+    "--model.dropout",
+    "0.1",
+    "--train.steps",
+    "12",
+    "--train.micro-batch-size",
+    "4",
+    "--train.global-batch-size",
+    "8",
+]
 WORDS += ["--train.sequence-len", "32", "--checkpoint.every-steps", "3", "--eval.every-steps", "none"]
 WORDS += ["--eval.samples", "0", "--data.read-rows", "32"]
 PLAIN = [word.replace("0.1", "0") for word in WORDS]
