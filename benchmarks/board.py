@@ -1,10 +1,14 @@
-"""mt-board beside TensorBoard on the same data: runs of many steps, one of which goes on.
+"""mt-board beside TensorBoard and trackio on the same data: runs of many steps, one of which goes on.
 
 Measured: seconds until the list of runs is there and until the curve of one run is (a client of HTTP, not a browser), processor time
 and bytes of a tick while one run grows, memory of the server. Each side runs in a process of its own, one after the other. What is
 not installed is left out.
 
     python benchmarks/board.py --folder /tmp/board --runs 200 --steps 20000
+
+trackio is asked in an environment of its own: ``--trackio ENVIRONMENT/bin/python``. Its database is filled by the function that its own
+imports use, as far as that comes within ``--trackio-minutes``; then it is asked what its page asks: the runs and their curves, and each
+second all of them again.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from importlib.util import find_spec
@@ -76,9 +80,10 @@ def write_events(folder: Path, runs: int, steps: int) -> None:
 
 
 @contextmanager
-def process(*command: str) -> Iterator[psutil.Process]:
+def process(*command: str, env: Mapping[str, str] | None = None) -> Iterator[psutil.Process]:
     """A server, ended again."""
-    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    nothing = subprocess.DEVNULL
+    started = subprocess.Popen(command, env=env, stdout=nothing, stderr=nothing, start_new_session=True)
     try:
         yield psutil.Process(started.pid)
     finally:
@@ -240,12 +245,113 @@ def measure_tensorboard(folder: Path, runs: int) -> dict[str, Any]:
     return found
 
 
+PROJECT = "board"
+RUNS_A_REQUEST = 64
+"""Runs whose curves the page of trackio asks for at once (``MAX_BATCH_RUNS``)."""
+FILL_TRACKIO = """
+import json, sys, time
+from pathlib import Path
+from trackio.sqlite_storage import SQLiteStorage
+folder, project, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+end = time.monotonic() + seconds
+for run in sorted(folder.iterdir()):
+    if time.monotonic() > end:
+        break
+    records = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    steps = [record.pop("step") for record in records]
+    SQLiteStorage.bulk_log(project=project, run=run.name, metrics_list=records, steps=steps)
+"""
+GROW_TRACKIO = """
+import json, sys
+from trackio.sqlite_storage import SQLiteStorage
+for line in sys.stdin:
+    record = json.loads(line)
+    SQLiteStorage.bulk_log(project=sys.argv[1], run="run-000", metrics_list=[record], steps=[record.pop("step")])
+    print("written", flush=True)
+"""
+SHOW_TRACKIO = """
+import sys, trackio
+trackio.show(project=sys.argv[1], open_browser=False, block_thread=True)
+"""
+
+
+def measure_trackio(python: Path, runs: Path, steps: int, folder: Path, minutes: float) -> dict[str, Any]:
+    """The first view of its page (the curves of all runs), then that of one run, each followed while that run grows."""
+    port, found = free_port(), dict[str, Any]()
+    environment = os.environ | {"TRACKIO_DIR": str(folder), "GRADIO_SERVER_PORT": str(port), "HF_HUB_OFFLINE": "1"}
+    if not folder.exists():
+        began = time.monotonic()
+        words = [str(python), "-c", FILL_TRACKIO, str(runs), PROJECT, str(60 * minutes)]
+        subprocess.run(words, env=environment, check=True)
+        found["fill_seconds"] = time.monotonic() - began
+    began = time.monotonic()
+    writer = subprocess.Popen(
+        [str(python), "-c", GROW_TRACKIO, PROJECT],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process(str(python), "-c", SHOW_TRACKIO, PROJECT, env=environment) as server:
+        await_port(port)
+        found["start_seconds"] = time.monotonic() - began
+        began = time.monotonic()
+        names = [{"run": run["name"], "run_id": run.get("id")} for run in ask_trackio(port, "get_runs_for_project")[0]]
+        found |= {"listed": len(names), "list_seconds": time.monotonic() - began}
+        for name, chosen in (("all", names), ("one", [run for run in names if run["run"] == "run-000"])):
+            began = time.monotonic()
+            logs, size = logs_of_trackio(port, chosen)
+            found |= {f"{name}_curve_seconds": time.monotonic() - began, f"{name}_curve_kb": size / 1e3}
+            found["curve_points"] = len(logs[0]["logs"])
+            before, sizes, waits = cost(server)[0], [], []
+            draw = random.Random(steps)
+            for _ in range(TICKS // 2):
+                steps += 1
+                print(json.dumps(record(steps, draw, 0.001)), file=writer.stdin, flush=True)
+                writer.stdout.readline()
+                began = time.monotonic()
+                size = sum(ask_trackio(port, each)[1] for each in ("get_all_projects", "get_runs_for_project"))
+                sizes.append(size + logs_of_trackio(port, chosen)[1])
+                waits.append(time.monotonic() - began)
+                time.sleep(max(0.0, 1.0 - waits[-1]))
+            found[f"{name}_tick_ms"] = (cost(server)[0] - before) / len(sizes) * 1e3
+            found |= {f"{name}_tick_kb": max(sizes) / 1e3, f"{name}_tick_seconds": max(waits)}
+        found["memory_mb"] = cost(server)[1]
+    writer.stdin.close()
+    writer.wait(30)
+    return found
+
+
+def logs_of_trackio(port: int, runs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """The curves of runs as its page asks for them, and their bytes."""
+    logs, size = [], 0
+    for begin in range(0, len(runs), RUNS_A_REQUEST):
+        asked = runs[begin : begin + RUNS_A_REQUEST]
+        found, length = ask_trackio(port, "get_logs_batch", runs=asked, scalar_only=True)
+        logs, size = logs + found, size + length
+    return logs, size
+
+
+def ask_trackio(port: int, name: str, **parameters: Any) -> tuple[Any, int]:
+    """What its page is answered, and the bytes of it."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=300)
+    try:
+        body = json.dumps(({} if name == "get_all_projects" else {"project": PROJECT}) | parameters)
+        connection.request("POST", f"/api/{name}", body, {"Content-Type": "application/json"})
+        content = connection.getresponse().read()
+        return json.loads(content)["data"], len(content)
+    finally:
+        connection.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where runs are written, if they are not there")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--what", nargs="+", default=["board", "tensorboard"])
+    parser.add_argument("--what", nargs="+", default=["board", "tensorboard", "trackio"])
+    parser.add_argument("--trackio", type=Path, metavar="PYTHON", help="python of an environment that has trackio")
+    parser.add_argument("--trackio-minutes", type=float, default=15, help="minutes in which its database is filled")
     arguments = parser.parse_args()
     ours, events_folder = arguments.folder / "runs", arguments.folder / "events"
     if not ours.exists():
@@ -255,6 +361,11 @@ def main() -> None:
         if not events_folder.exists():
             write_events(events_folder, arguments.runs, arguments.steps)
         sides["tensorboard"] = lambda: measure_tensorboard(events_folder, arguments.runs)
+    if arguments.trackio is not None:
+        place = arguments.folder / "trackio"
+        sides["trackio"] = lambda: measure_trackio(
+            arguments.trackio, ours, arguments.steps, place, arguments.trackio_minutes
+        )
     for name, measure in sides.items():
         if name in arguments.what:
             for key, value in measure().items():

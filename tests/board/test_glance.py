@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from board_runs import append, record, text_of
 
-from mt_core import UsageError
+from mt_core import MtError, UsageError
 from mt_plugin_board.glance import Glance
+from mt_plugin_board.reader import RunReader
 from mt_plugin_board.scan import roots_of, scan
 from mt_plugin_board.searches import read_search
+from mt_plugin_board.view import RunsView
 from mt_tools.report.state import read_state
+from mt_train import train
 from mt_train.checkpoint.lock import Holder
 
 MakeRun = Callable[..., Path]
@@ -164,3 +167,22 @@ def test_a_search_is_a_table_with_its_best_trial(tmp_path: Path) -> None:
     assert found["trials"][2]["error"] == "loss nan, and more"
     assert found["trials"][0]["id"] == "runs/search/trial-001"
     assert read_search(tmp_path / "nowhere", "x")["trials"] == []
+
+
+def test_a_run_that_failed_before_its_first_step_is_listed_and_shown_with_its_reason(
+    tmp_path: Path, kit_model: None
+) -> None:
+    run, missing = tmp_path / "runs" / "early", tmp_path / "nowhere"
+    with pytest.raises(MtError):
+        train({"model": "kit-tiny", "dataset": {"name": "jsonl", "path": str(missing)}}, output=run)
+    assert list(scan(roots_of([run.parent])).runs) == ["runs/early"]
+    row = look(run).row
+    assert (row["state"], row["step"], row["spark"]) == ("failed", None, [])
+    assert f"{missing} does not exist" in row["reason"]
+    assert "kit-tiny" in row["model"]
+    kind, page = RunsView([RunReader("runs/early", run, "early")]).next_message() or ("", {})
+    assert kind == "snapshot"
+    assert page["problem"] == ""
+    for part in ("heads", "notices"):
+        assert f"{missing} does not exist" in page["parts"][part], part
+    assert str(missing) in page["parts"]["config"]

@@ -201,7 +201,10 @@ def test_no_text_of_a_run_becomes_more_than_text_and_nothing_leaves_the_page(
     search.mkdir()
     (search / "search.yaml").write_text(json.dumps({"metric": canary("metric")}))
     with (search / "trials.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([[canary(each) for each in ("t", "s", "m", "k", "n", "z", "r", "e")]] * 2)
+        rows = [[canary(f"{each}{row}") for each in ("t", "s", "m", "k", "n", "z", "r", "e")] for row in range(3)]
+        for number, row in enumerate(rows[1:]):
+            row[2] = str(number)
+        csv.writer(file).writerows(rows)
     with served(folder.parent) as client:
         with client.stream("/live/index") as events:
             identifier = next(events)[1]["rows"][0]["id"]
@@ -265,7 +268,7 @@ def test_a_page_takes_no_more_memory_after_a_thousand_ticks(
     folder, step = make_run(steps=2008), 2008
     with served(folder.parent) as client:
         browser = open_page(client, "/runs?run=runs/a")
-        sizes = []
+        sizes, counts = [], []
         for _ in range(1210):
             append(folder / "metrics.jsonl", record(step + 1), record(step + 2))
             step += 2
@@ -275,8 +278,11 @@ def test_a_page_takes_no_more_memory_after_a_thousand_ticks(
                 assert browser.run("board.data.runs[0].series.loss.x.length") in (552, 553)
                 browser.call("HeapProfiler.collectGarbage")
                 sizes.append(browser.call("Runtime.getHeapUsage")["usedSize"])
-        print([f"{size / 1e6:.2f} MB" for size in sizes])
+                counts.append(browser.call("Memory.getDOMCounters"))
+        print([f"{size / 1e6:.2f} MB" for size in sizes], counts)
         assert sizes[1] <= 1.1 * sizes[0]
+        for name in ("nodes", "jsEventListeners"):
+            assert counts[1][name] <= 1.1 * counts[0][name], name
 
 
 def test_a_run_that_is_not_there_is_said(
@@ -288,3 +294,76 @@ def test_a_run_that_is_not_there_is_said(
             chromium, "document.getElementById('problem').textContent.includes(\"no run 'runs/nothing' is there\")"
         )
         chromium.open("about:blank")
+
+
+HEAD = "trial,state,accuracy,optimizer.lr,optimizer.name,train.seed,steps,seconds,run,error\n"
+
+
+def make_search(folder: Path) -> Path:
+    """Trials over a number on a logarithmic axis, names, and a setting that never changes."""
+    folder.mkdir(parents=True)
+    (folder / "search.yaml").write_text("metric: accuracy:max")
+    rows = [
+        f"{number},complete,{0.4 + number / 100},{10 ** (-4 + number / 5)},{name},7,10,2.0,trial-{number:03d},\n"
+        for number, name in enumerate(("adamw", "muon", "sgd", "adamw", "muon"), 1)
+    ]
+    (folder / "trials.csv").write_text(HEAD + "".join(rows) + "6,failed,,1e-2,sgd,7,3,1.0,trial-006,loss nan\n")
+    return folder
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1100, False), (390, True)])
+def test_a_search_is_drawn_as_lines_over_its_settings_that_are_read_and_chosen_by_keyboard(
+    width: int, dark: bool, tmp_path: Path, open_page: Callable[..., Chromium]
+) -> None:
+    search = make_search(tmp_path / "runs" / "search")
+    texts = (
+        "JSON.stringify([...document.querySelectorAll('.parallel SELECTOR')].map(each => each.firstChild.textContent))"
+    )
+    status = "document.querySelector('[role=status].detail').textContent"
+    chosen = "JSON.stringify([...document.querySelectorAll('.parallel .chosen')].length)"
+    with served(search.parent) as client:
+        browser = open_page(client, "/search?search=runs/search", width=width, dark=dark)
+        titles = json.loads(browser.run(texts.replace("SELECTOR", ".title")))
+        assert titles == ["log optimizer.lr", "optimizer.name", "accuracy"], "the seed is the same in all trials"
+        ticks = json.loads(browser.run(texts.replace("SELECTOR", ".tick:not(.title)")))
+        assert ticks == [
+            "1.58e-4",
+            "2.51e-4",
+            "3.98e-4",
+            "6.31e-4",
+            "0.001",
+            "0.01",
+            "adamw",
+            "muon",
+            "sgd",
+            "0.41",
+            "0.42",
+            "0.43",
+            "0.44",
+            "0.45",
+        ]
+        assert browser.run("document.querySelectorAll('.parallel .line').length") == 6
+        heights = (
+            "JSON.stringify([...document.querySelectorAll('.parallel .best')].map(each => each.getAttribute('d')))"
+        )
+        assert json.loads(browser.run(heights))[0].endswith(" 34.0"), "the best figure is at the top of the last axis"
+        assert browser.run("document.querySelectorAll('.parallel .unfinished').length") == 1
+        browser.run("document.querySelector('.lines').focus()")
+        browser.press("ArrowDown")
+        assert browser.run(status) == "Trial 5 (best): optimizer.lr 0.001, optimizer.name muon, accuracy 0.45"
+        browser.press("ArrowDown")
+        browser.press("Enter")
+        assert browser.run("location.search").endswith("&pick=runs%2Fsearch%2Ftrial-004")
+        assert browser.run(chosen) == "1"
+        assert browser.run("document.querySelector('tr[data-id$=\"004\"] input').checked")
+        browser.run("document.querySelector('.lines').blur()")
+        browser.press("/")
+        browser.call("Input.insertText", text="failed")
+        assert browser.run("document.querySelectorAll('.parallel .line').length") == 1
+        browser = open_page(client, f"/search{browser.run('location.search')}", width=width, dark=dark)
+        assert browser.run("document.querySelectorAll('tbody tr:not([hidden])').length") == 1
+        with (search / "trials.csv").open("a") as file:
+            file.write("7,failed,,1e-2,lion,7,3,1.0,trial-007,\n")
+        await_true(browser, "document.querySelectorAll('.parallel .line').length === 2")
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert problems(browser) == []

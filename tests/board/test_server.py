@@ -22,6 +22,8 @@ from mt_plugin_board import server as server_module
 from mt_plugin_board.access import Access, host_of
 from mt_plugin_board.command import main
 from mt_plugin_board.index import Index
+from mt_train.checkpoint.retention import Retention
+from mt_train.checkpoint.store import CheckpointStore
 
 MakeRun = Callable[..., Path]
 TOKEN = "correct-horse-battery"
@@ -62,6 +64,14 @@ def test_the_index_tells_lines_that_change_and_runs_that_come_and_go(
         first.rename(first.parent.parent / "first")
         while (content := next(events)[1])["gone"] != ["runs/first"]:
             pass
+
+
+def test_the_command_to_copy_goes_on_from_a_checkpoint_or_runs_the_config_again(make_run: MakeRun) -> None:
+    folder = make_run(steps=5)
+    with served(folder.parent) as client, client.stream("/live/runs?run=runs/a") as events:
+        assert next(events)[1]["command"] == f"mt-train --config {folder}/run.yaml"
+        CheckpointStore(folder).save(5, write=lambda staging: [], manifest={}, keep=Retention(last=1))
+        assert next(events)[1]["command"] == f"mt-train --resume {folder}"
 
 
 def test_fifty_pages_at_once_all_get_what_is_new(make_run: MakeRun) -> None:

@@ -356,7 +356,11 @@ def test_what_flex_attention_is_told_is_the_plain_formula(
     given_ = context([[20, 9, 11], [13, 27]])
     q, k, v = (x.detach() for x in inputs(2, 40, 4, 2, width=16, of_values=width))
     sinks = SINKS.clone().requires_grad_() if with_sinks else None
-    out = flex.flexible_attention(q, k, v, ((20, 9, 11), (13, 27)), Form(0.3, window, softcap, sinks))
+    shared: dict[Any, Any] = {}
+    form = Form(0.3, window, softcap, sinks)
+    out = flex.flexible_attention(q, k, v, ((20, 9, 11), (13, 27)), form, shared)
+    monkeypatch.delattr(flex_attention, "create_block_mask")  # the second block finds what the first one made
+    torch.testing.assert_close(flex.flexible_attention(q, k, v, ((20, 9, 11), (13, 27)), form, shared), out)
     seen = seen_by(given_.document_ids_BT, window)
     expected = plain_attention(q, k, v, seen, scale=0.3, softcap=softcap, sinks=sinks)
     torch.testing.assert_close(out, expected, atol=2e-6, rtol=1e-5)
@@ -368,7 +372,7 @@ def test_on_a_gpu_sinks_go_to_flex_attention_where_no_kernel_says_its_sums(monke
     told: list[Form] = []
     monkeypatch.setattr(SdpaAttention, "_has_flash", lambda self, q: True)
     monkeypatch.setattr(attention, "varlen", lambda *given: None)
-    monkeypatch.setattr(attention, "flexible_attention", lambda q, k, v, lengths, form: told.append(form) or q)
+    monkeypatch.setattr(attention, "flexible_attention", lambda q, k, v, lengths, form, shared: told.append(form) or q)
     tensors = inputs(1, 10, 4, 2)
     SdpaAttention()(*tensors, context([[10]]), sinks_N=SINKS)
     SdpaAttention()(*tensors, context([[4, 6]]), window=3)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mt_core.nn import BlockContext, SdpaAttention, attention
 from mt_core.nn import varlen as module
+from mt_core.nn.blocks import Form
 
 LENGTHS = ((5, 9, 2), (16,))
 """Tokens of the documents of two rows."""
@@ -160,15 +161,29 @@ def test_every_signature_gives_what_documents_give_one_by_one(
         torch.testing.assert_close(got, wanted, atol=1e-10, rtol=1e-10)
 
 
+def test_the_bounds_of_documents_travel_once_for_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def kernel(q: torch.Tensor, k: Any, v: Any, bounds: torch.Tensor, *rest: Any, window_size: Any) -> torch.Tensor:
+        seen.append(bounds)
+        return q
+
+    monkeypatch.setattr(module, "varlen_kernel", lambda: kernel)
+    tensors = [torch.randn(2, 16, 4, 8) for _ in range(3)]
+    shared: dict[Any, Any] = {}
+    for lengths in (LENGTHS, LENGTHS, ((16,), (8, 8))):
+        module.varlen(*tensors, lengths, Form(), shared)
+    assert seen[0] is seen[1]
+    assert seen[2].tolist() == [0, 16, 24, 32]
+
+
 @pytest.mark.parametrize("kernel", ["2.10", "2.11", "2.12"])
 def test_the_kernel_is_used_where_it_can_do_it(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
-    from mt_core.nn.blocks import Form
-
     monkeypatch.setattr(module, "varlen_kernel", lambda: KERNELS[kernel])
     tensors = [torch.randn(2, 16, heads, 8) for heads in (4, 2, 2)]
-    assert module.varlen(*tensors, LENGTHS, Form(0.7, None, None)) is not None
-    assert module.varlen(*tensors, LENGTHS, Form(sinks_N=torch.zeros(4))) is not None
-    assert (module.varlen(*tensors, LENGTHS, Form(None, 3, None)) is None) == (kernel == "2.10")
+    assert module.varlen(*tensors, LENGTHS, Form(0.7, None, None), {}) is not None
+    assert module.varlen(*tensors, LENGTHS, Form(sinks_N=torch.zeros(4)), {}) is not None
+    assert (module.varlen(*tensors, LENGTHS, Form(None, 3, None), {}) is None) == (kernel == "2.10")
 
 
 def test_the_installed_torch_has_a_signature_that_is_known() -> None:

@@ -164,6 +164,22 @@ def test_samples_are_grouped_by_step_with_the_newest_open(make_run: MakeRun) -> 
     assert part.index("written at 60") < part.index("written at 20")
 
 
+def test_samples_show_what_has_changed_since_the_evaluation_before(make_run: MakeRun) -> None:
+    texts = ("the cat sat on a mat", "the cat sat on a mat", "the dog sat on a mat", "nothing else is here now")
+    samples = [
+        {"step": step, "row_id": row, "prompt": "p", "text": text}
+        for step, text in enumerate(texts, 1)
+        for row in ("a", f"only at {step}")
+    ]
+    html = page_of(make_run(samples=samples))
+    first, *later = html[html.index('<section id="samples"') : html.index('<section id="config"')].split("</details>")
+    assert "another text than at step 3" in first
+    assert "<del>cat </del><ins>dog </ins>sat on a mat" in later[0]
+    assert later[0].count("Changes since step 2") == 1, "a row that was not asked before has nothing to differ from"
+    assert "the same as at step 1" in later[1]
+    assert "as at step" not in later[2]
+
+
 def test_many_and_long_samples_are_cut_and_the_page_says_so(make_run: MakeRun) -> None:
     samples = [{"step": step, "text": "x" * 5000} for step in range(1, 51)]
     html = page_of(make_run(samples=samples))

@@ -40,6 +40,8 @@ OWN |= {"sub_group_size": 700, "stage3_prefetch_bucket_size": 100, "stage3_max_l
 OWN |= {"stage3_max_reuse_distance": 100}
 """DeepSpeed's own options, small enough that everything goes in several pieces."""
 
+FP8 = {"matmul": "fp8", "fp8_min_size": 1}
+
 CASES: dict[str, dict[str, Any]] = {
     **{f"zero{stage}": {"stage": stage} for stage in STAGES},
     **{f"zero{stage}-split": {"stage": stage, "micro": 2} for stage in STAGES},
@@ -47,6 +49,11 @@ CASES: dict[str, dict[str, Any]] = {
     **{f"resume{stage}": {"stage": stage, "do": "resume", "model": {"dropout": 0.1}} for stage in STAGES},
     **{f"dropout{stage}": {"stage": stage, "model": {"dropout": 0.1}} for stage in STAGES},
     **{f"bf16-{stage}": {"stage": stage, "dtype": "bf16"} for stage in (1, 2, 3)},
+    **{f"fp8-{stage}": {"stage": stage, "dtype": "bf16", "train": FP8} for stage in (1, 2, 3)},
+    "fp8-resume": {"stage": 3, "dtype": "bf16", "train": FP8, "do": "resume"},
+    "fp8-recompute": {"stage": 1, "dtype": "bf16", "train": FP8, "recompute": True},
+    "fp8-lora": {"stage": 3, "dtype": "bf16", "train": FP8, "adapter": "lora"},
+    "fp8-pipeline": {"stage": "auto", "dtype": "bf16", "train": FP8, "pipeline": 2, "micro": 2},
     **{f"bf16-resume{stage}": {"stage": stage, "dtype": "bf16", "do": "resume"} for stage in (1, 3)},
     **{f"inf{stage}": {"stage": stage, "do": "inf"} for stage in STAGES},
     **{f"bf16-inf{stage}": {"stage": stage, "do": "inf", "dtype": "bf16"} for stage in (1, 2, 3)},
@@ -282,6 +289,24 @@ def test_a_run_goes_on_with_another_number_of_processes(
     assert (len(before), len(after)) == (2, 2)
     stayed, tolerance = (one["bf16-1"], 4e-3) if name == "bf16" else (one["zero0"], 1e-6)
     assert is_close(stayed["losses"], before + after, tolerance)
+
+
+@pytest.mark.parametrize("case", ["fp8-1", "fp8-2", "fp8-3", "fp8-recompute", "fp8-pipeline"])
+def test_products_in_fp8_stay_near_bf16_on_every_layout(results: dict[str, Any], case: str) -> None:
+    """E4M3 keeps 4 bits of a number, so that a product is off by 4 %; the loss of this model by less than bf16's is from fp32."""
+    losses = results[case]["losses"]
+    assert is_close(results["bf16-1"]["losses"], losses, 2e-2)
+    assert not is_close(results["bf16-1"]["losses"], losses, 1e-6)
+
+
+def test_products_in_fp8_repeat_bit_for_bit_where_they_are_recomputed_and_resumed(results: dict[str, Any]) -> None:
+    assert results["fp8-recompute"]["losses"] == results["fp8-1"]["losses"]
+    assert results["fp8-resume"]["losses"] == results["fp8-3"]["losses"][-len(results["fp8-resume"]["losses"]) :]
+
+
+def test_an_adapter_stands_over_frozen_products_in_fp8(results: dict[str, Any]) -> None:
+    losses = results["fp8-lora"]["losses"]
+    assert losses[-1] < losses[0]
 
 
 def test_a_row_shared_in_bf16_stays_near_fp32(two: dict[str, Any]) -> None:

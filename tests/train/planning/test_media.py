@@ -94,7 +94,7 @@ def test_encoders_are_said_to_keep_what_they_do_in_a_real_forward(parts: Any, fr
 
 def test_a_plan_counts_encoders_on_the_first_stage_alone(parts: Any) -> None:
     run = parts(parallel={"pipeline": 2}, train={"micro_batch_size": 2})
-    about = dry_run(run, RunOptions(output=None), world=2)
+    about = dry_run(run, RunOptions(output=None), world=2).about()
     first, second = about["stages"]
     assert first["layers"].startswith("letters, embedding")
     assert "letters" not in second["layers"]
@@ -105,7 +105,7 @@ def test_a_plan_counts_encoders_on_the_first_stage_alone(parts: Any) -> None:
         parts(parallel={"pipeline": 2}, train={"micro_batch_size": 2, "disable": ["media.*"]}),
         RunOptions(output=None),
         world=2,
-    )
+    ).about()
     assert about["parameters"]["trained"] - without["parameters"]["trained"] == own
     assert first["parameters"] + second["parameters"] == about["parameters"]["total"]
     frozen, trained = (each["stages"][0]["memory"]["activations"]["device"] for each in (without, about))

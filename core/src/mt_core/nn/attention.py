@@ -63,9 +63,11 @@ class SdpaAttention:
             if form.chunk is not None:
                 lengths, form = _cut_into_chunks(lengths, form.chunk), form._replace(chunk=None)
             if self._has_flash(q_BTNH) and not _is_plain(lengths, form):
-                out_BTNW = None if form.softcap is not None else varlen(q_BTNH, k_BSKH, v_BSKW, lengths, form)
+                out_BTNW = (
+                    None if form.softcap is not None else varlen(q_BTNH, k_BSKH, v_BSKW, lengths, form, context.shared)
+                )
                 if out_BTNW is None and (form.softcap is not None or form.sinks_N is not None):
-                    out_BTNW = flexible_attention(q_BTNH, k_BSKH, v_BSKW, lengths, form)
+                    out_BTNW = flexible_attention(q_BTNH, k_BSKH, v_BSKW, lengths, form, context.shared)
                 if out_BTNW is not None:
                     return out_BTNW
             if all(row == lengths[0] for row in lengths):

@@ -87,15 +87,19 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """This batch with its tensors on ``device``."""
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
-        def move(value: Any) -> Any:
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """This batch with every tensor changed."""
+
+        def visit(value: Any) -> Any:
             if isinstance(value, Mapping):
-                return {key: move(each) for key, each in value.items()}
+                return {key: visit(each) for key, each in value.items()}
             if isinstance(value, MediaBatch):
-                return value.to(move)
-            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+                return value.to(visit)
+            return change(value) if isinstance(value, Tensor) else value
 
-        return replace(self, **{each.name: move(getattr(self, each.name)) for each in fields(self)})
+        return replace(self, **{each.name: visit(getattr(self, each.name)) for each in fields(self)})
 
     def document_n(self) -> Tensor:
         """(n,) the number of each trained token's document."""

@@ -15,23 +15,22 @@ from mt_core.nn.batch import DocumentLengths
 from mt_core.nn.blocks import Form
 
 
-def flexible_attention(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: DocumentLengths, form: Form) -> Tensor:
-    """Attend over all documents of all rows in one call, in tiles: those that no query sees are left out."""
-    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
+def flexible_attention(
+    q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: DocumentLengths, form: Form, shared: dict[Any, Any]
+) -> Tensor:
+    """Attend over all documents of all rows in one call, in tiles: those that no query sees are left out, found once for all blocks with
+    the same window (``shared``)."""
+    from torch.nn.attention.flex_attention import AuxRequest
 
-    rows, length = q_BTNH.shape[:2]
-    ids = [[number for number, size in enumerate(row) for _ in range(size)] for row in lengths]
-    documents_BT = torch.tensor(ids).to(q_BTNH.device, non_blocking=True)
-    window, cap = form.window or length, form.softcap
-
-    def is_visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return (k <= q) & (k > q - window) & (documents_BT[b, q] == documents_BT[b, k])
+    cap = form.softcap
+    if (key := ("document tiles", lengths, form.window)) not in shared:
+        shared[key] = _visible_tiles(lengths, form.window, q_BTNH.device)
+    tiles = shared[key]
 
     def cap_score(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         assert cap is not None, "it is called where there is a soft-cap"
         return cap * torch.tanh(score / cap)
 
-    tiles = create_block_mask(is_visible, rows, None, length, length, device=q_BTNH.device, _compile=True)
     q_BNTH, k_BKTH, v_BKTW = (x.transpose(1, 2) for x in (q_BTNH, k_BTKH, v_BTKW))
     options: dict[str, Any] = {"block_mask": tiles, "scale": form.scale, "enable_gqa": True}
     if cap is not None:
@@ -42,6 +41,21 @@ def flexible_attention(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: 
     out_BNTW, sums = _kernel()(q_BNTH, k_BKTH, v_BKTW, return_aux=AuxRequest(lse=True), **options)
     share_BNT = torch.sigmoid(sums.lse - form.sinks_N[:, None])  # the log-sum-exp has a gradient: so have the sinks
     return (out_BNTW * share_BNT[..., None].to(out_BNTW.dtype)).transpose(1, 2)
+
+
+def _visible_tiles(lengths: DocumentLengths, window: int | None, device: torch.device) -> Any:
+    """Return the tiles of scores in which a query sees a key: of its own document, before it, and in its window."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    ids = [[number for number, size in enumerate(row) for _ in range(size)] for row in lengths]
+    documents_BT = torch.tensor(ids).to(device, non_blocking=True)
+    rows, length = documents_BT.shape
+    reach = window or length
+
+    def is_visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (k <= q) & (k > q - reach) & (documents_BT[b, q] == documents_BT[b, k])
+
+    return create_block_mask(is_visible, rows, None, length, length, device=device, _compile=True)
 
 
 @cache

@@ -35,10 +35,13 @@ def varlen_backward() -> Callable[..., Any] | None:
     return None if kernel is None else kernel.default
 
 
-def varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: DocumentLengths, form: Form) -> Tensor | None:
+def varlen(
+    q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: DocumentLengths, form: Form, shared: dict[Any, Any]
+) -> Tensor | None:
     """Attend over all documents of all rows in one call; ``None`` where the installed kernel cannot do it, and another way has to.
 
-    What the kernel has no argument for is done to its inputs: heads are repeated, queries scaled, and narrow ones padded.
+    What the kernel has no argument for is done to its inputs: heads are repeated, queries scaled, and narrow ones padded. The bounds of
+    documents travel to the device once for all blocks (``shared``).
     """
     kernel = varlen_kernel()
     flat = [length for row in lengths for length in row]
@@ -61,8 +64,9 @@ def varlen(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, lengths: DocumentLeng
         options["enable_gqa"] = times > 1
     elif times > 1:
         k_BTKH, v_BTKW = (x.repeat_interleave(times, 2) for x in (k_BTKH, v_BTKW))
-    bounds = torch.tensor([0, *flat], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    bounds = bounds.to(q_BTNH.device, non_blocking=True)
+    if (key := ("document bounds", lengths)) not in shared:
+        shared[key] = torch.tensor([0, *flat]).cumsum(0, dtype=torch.int32).to(q_BTNH.device, non_blocking=True)
+    bounds = shared[key]
     q, k, v = (x.flatten(0, 1) for x in (q_BTNH, k_BTKH, v_BTKW))
     if form.sinks_N is None:
         out = kernel(q, k, v, bounds, bounds, longest, longest, **options)

@@ -31,12 +31,16 @@ def read_search(folder: Path, identifier: str) -> dict[str, Any]:
         dict(zip(head, (cell[:MOST_LETTERS] for cell in row), strict=False)) for row in rows[1:]
     ]
     metric = head[2] if len(head) > 2 else ""
-    _mark_best(trials, metric, _better(folder))
+    better = _better(folder)
+    _mark_best(trials, metric, better)
     return {
         "id": identifier,
         "metric": metric,
+        "better": 1 if better is max else -1,
         "keys": [key for key in head if key not in OF_EVERY_TRIAL and key != metric],
-        "trials": [trial | {"id": f"{identifier}/{trial.get('run', '')}"} for trial in trials],
+        "trials": [
+            trial | {"id": f"{identifier}/{trial.get('run') or 'trial ' + trial.get('trial', '')}"} for trial in trials
+        ],
     }
 
 

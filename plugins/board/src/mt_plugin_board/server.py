@@ -15,10 +15,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from mt_core import MtError, notice
+from mt_tools.report import CONFIG
 
 from .access import Access, flat
 from .index import Index, UnknownRunError
 from .pages import page
+from .reader import RunReader
 from .searches import read_search, stamp
 from .tail import Tail
 from .view import RunsView
@@ -191,13 +193,16 @@ class Handler(BaseHTTPRequestHandler):
         view, alone = RunsView(readers), len(readers) == 1
         folder = readers[0].folder
         log = LogNews(Tail(folder / "logs", (), last_bytes=LOG_BYTES), flat(query, "log")) if alone else None
-        command = f"mt-train --resume {shlex.quote(str(folder))}" if alone else ""
+        shown = ""
         while True:
             message = view.next_message()
-            lines = {} if log is None else log.news(anew=message is not None and message[0] == "snapshot")
-            if message is not None and message[0] == "snapshot":
-                message[1]["command"] = command
-            yield (message[0], message[1] | lines) if message else ("delta", lines) if lines else None
+            is_whole = message is not None and message[0] == "snapshot"
+            name, content = message or ("delta", {})
+            command = command_of(readers[0]) if alone else ""
+            content |= {} if log is None else log.news(anew=is_whole)
+            content |= {"command": command} if is_whole or command != shown else {}
+            shown = command
+            yield (name, content) if content else None
 
     def _search_news(self, query: Query) -> Messages:
         identifier = flat(query, "search")
@@ -241,6 +246,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Write no log: addresses may hold a token."""
+
+
+def command_of(reader: RunReader) -> str:
+    """Return the command that goes on with a run, or runs its config again where nothing was saved."""
+    if reader.run is None or not reader.run.checkpoints:
+        return f"mt-train --config {shlex.quote(str(reader.folder / CONFIG))}"
+    return f"mt-train --resume {shlex.quote(str(reader.folder))}"
 
 
 class LogNews:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+from mt_tools.report.changes import mark_changes
 from mt_tools.report.evaluations import MAX_GROUPS, NewestFindings
 from mt_tools.report.markup import Markup, element, join, table
 from mt_tools.report.predictions import Prediction
@@ -152,7 +154,8 @@ def samples(runs: Sequence[Run]) -> Markup:
 
 
 def _samples_of(run: Run) -> Markup:
-    newest_first = list(reversed(run.samples.by_step.items()))
+    in_order: list[tuple[int, list[Prediction]]] = [(0, []), *run.samples.by_step.items()]
+    newest_first = reversed(list(pairwise(in_order)))
     return join(
         *(
             element(
@@ -160,26 +163,44 @@ def _samples_of(run: Run) -> Markup:
                 element(
                     "summary", f"Step {step:,}", element("span", f" {_format_count(len(written))}", class_="detail")
                 ),
-                element("div", *map(_sample, written), class_="samples"),
+                element("div", *(_sample(each, last, _earlier(each, before)) for each in written), class_="samples"),
                 open=place == 0,
             )
-            for place, (step, written) in enumerate(newest_first)
+            for place, ((last, before), (step, written)) in enumerate(newest_first)
         )
     )
+
+
+def _earlier(sample: Prediction, before: Sequence[Prediction]) -> Prediction | None:
+    """Return what the evaluation before has of the same row and prompt."""
+    wanted = (sample.row_id, sample.prompt)
+    return next((each for each in before if (each.row_id, each.prompt) == wanted), None)
 
 
 def _format_count(count: int) -> str:
     return f"{count} sample" + ("s" if count > 1 else "")
 
 
-def _sample(sample: Prediction) -> Markup:
+def _sample(sample: Prediction, step: int, earlier: Prediction | None) -> Markup:
     parts = [("Prompt", sample.prompt, "prompt"), ("Model", sample.text, "text"), ("Data", sample.expected, "expected")]
     texts = [
         join(element("h4", label), element("pre", text, class_=kind))
         for label, text, kind in parts
         if text or kind == "text"
     ]
+    changes = NONE if earlier is None else _changes(sample, step, earlier)
+    texts.insert(2 if sample.prompt else 1, changes)
     return element("article", *texts, element("p", sample.row_id, class_="detail"), class_="card sample")
+
+
+def _changes(sample: Prediction, step: int, earlier: Prediction) -> Markup:
+    """Return how a text differs from the one before, word by word."""
+    if sample.text == earlier.text:
+        return element("p", f"the same as at step {step:,}", class_="detail")
+    marked = mark_changes(earlier.text, sample.text)
+    if marked is None:
+        return element("p", f"another text than at step {step:,}", class_="detail")
+    return join(element("h4", f"Changes since step {step:,}"), element("pre", marked, class_="changes"))
 
 
 # -------------------------------------------------------------------------------------------------------------- config

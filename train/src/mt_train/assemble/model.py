@@ -23,6 +23,7 @@ from mt_train.engine.build import build_model, build_quantized, fill_model, weig
 from mt_train.engine.compilation import disable_excluded
 from mt_train.engine.engine import Engine
 from mt_train.engine.experts import ExpertRanks
+from mt_train.engine.fp8 import describe_fp8, multiply_in_fp8
 from mt_train.engine.fused import FusedEngine
 from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.pipeline import PipelineEngine
@@ -67,7 +68,11 @@ def build_engine(
     names = weight_names(model)
     source = weights_of(parts, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=config.train.seed, process=process)
-    model.attention = attention = SdpaAttention(config.train.attention)
+    if config.train.matmul == "fp8":
+        say(describe_fp8(multiply_in_fp8(model, least=config.train.fp8_min_size, device=process.device)))
+    model.attention = attention = SdpaAttention(
+        "flash" if config.train.attention == "flash3" else config.train.attention
+    )
     if plan.sequence > 1:
         model.attention = UlyssesAttention(attention, sequence_group(process, plan.sequence), plan.sequence)
     model.checkpoint_blocks = config.train.activation_checkpointing

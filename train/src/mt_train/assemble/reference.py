@@ -223,7 +223,7 @@ def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples], plan: Plan) -
         "model": config.model.as_raw(),
         "weights": [file_hash(path, folder / MEMORY) for path in first_paths(parts)],
         "seed": config.train.seed,
-        "numbers": [plan.device, plan.dtype, config.train.attention, config.train.tf32],
+        "numbers": [plan.device, plan.dtype, config.train.attention, config.train.tf32, config.train.matmul],
         "slots": [slot.as_raw() for slot in (config.objective, config.adapter, config.quantizer)],
         "code": code_hash("mt_core", "mt_train", *sorted({package_of(each.component.build) for each in makers})),
     }

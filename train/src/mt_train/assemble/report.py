@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,12 +10,12 @@ from typing import Any
 
 import torch
 
-from mt_core import __version__
 from mt_core.groups import is_of_media, whole_shape
 from mt_core.nn import Batch, TrainModel
 from mt_core.protocols import Tokenizer
 from mt_core.rows import Sample
 from mt_train.assemble.data import RunData
+from mt_train.assemble.description import about_start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, describe_adapter, quantizer_warnings
 from mt_train.config.run import RunConfig
@@ -100,11 +99,7 @@ def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> 
     """Model, parameters, data, layout, device, attention: the content of ``about.json``."""
     config = parts.config
     quantized = [] if parts.quantizer() is None else quantizer_warnings(config.quantizer.name, engine.module.model)
-    return {
-        "schema": 1,
-        "core": __version__,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "model": model_title(parts),
+    return about_start(parts) | {
         "parameters": parameter_counts(engine),
         "media": media_parts(engine.module.model),
         "adapter": adapter_reach(config.adapter.name, engine.module.model),
@@ -123,7 +118,6 @@ def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> 
         "total_steps": total_steps,
         "loss_unit": loss_unit_of(data.objective),
         "sequence_len": config.train.sequence_len,
-        "origins": dict(parts.origins),
     }
 
 
@@ -146,13 +140,6 @@ def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
         " empty rows; add rows, or set --train.micro-batch-size and --train.global-batch-size lower"
     )
     return [*data.findings, few]
-
-
-def model_title(parts: Parts) -> str:
-    """Family, size, and the plugin that they come from."""
-    model = parts.config.model
-    size = f" {model.source.variant}" if model.source.variant else ""
-    return f"{model.name}{size} from {parts.offers['model'].plugin.label}"
 
 
 def example(data: RunData) -> str:

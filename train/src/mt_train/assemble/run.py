@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from mt_core.errors import OURS, StopNow, StoppedError, UsageError, WorkerError, refuse_exit
 from mt_core.tracking.logs import for_the_file, notice
+from mt_train.assemble.description import Description
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.folder import LOCK, open_run_folder
 from mt_train.checkpoint.lock import is_ours
+from mt_train.checkpoint.manifest import STEP_FOLDER
 from mt_train.config.ranks import ranks
 from mt_train.tracking.logs import log_to_file
 
@@ -51,6 +53,9 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
     with ExitStack() as stack:
         log = stack.enter_context(log_to_file(rank, console=levels.console_level, file=levels.file_level))
         stack.enter_context(stopper.listen())
+        if options.checkpoint is not None and (name := STEP_FOLDER.fullmatch(options.checkpoint.name)) is not None:
+            begun = int(name[1])
+            log.step = lambda: begun
         try:
             if rank == 0 and options.output is not None:
                 folder = options.output
@@ -63,10 +68,14 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
                 )
                 log.open(folder, is_ours=partial(is_ours, folder / LOCK))
             stack.enter_context(_stacks_on_request())
-            from mt_train.assemble.steps import take_steps  # torch loads from here on
+            description = Description(options.output if rank == 0 else None)
+            with description.failures(lambda: log.step(), stopped_by=lambda: stopper.reason):
+                if options.checkpoint is None:  # one that goes on says what it was until it trains
+                    description.write_start(parts)
+                from mt_train.assemble.steps import take_steps  # torch loads from here on
 
-            places = {"output": options.output, "checkpoint": options.checkpoint, "profile": options.profile}
-            return take_steps(parts, stopper, log, stack, **places)
+                places = {"output": options.output, "checkpoint": options.checkpoint, "profile": options.profile}
+                return take_steps(parts, stopper, log, stack, **places)
         except StopNow:
             for_the_file(traceback.format_exc(), logging.ERROR)
             saved = f"; {options.checkpoint} is as it was" if options.checkpoint else ", so nothing is saved"

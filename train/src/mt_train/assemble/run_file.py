@@ -32,6 +32,8 @@ MAY_CHANGE = (
     "train.attention",
     "train.compile",
     "train.tf32",
+    "train.matmul",
+    "train.fp8_min_size",
     "train.on_nonfinite",
     "train.max_skips",
     "log.",

@@ -17,7 +17,7 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import base_files, describe_adapters
 from mt_train.assemble.callbacks import CallbackContext, Callbacks, Events
 from mt_train.assemble.data import RunData, make_held_out, make_loader
-from mt_train.assemble.description import Description
+from mt_train.assemble.description import Description, lock_of
 from mt_train.assemble.evaluation import Evaluation
 from mt_train.assemble.evaluations import Evaluations
 from mt_train.assemble.expert_forms import experts_form, refuse_other_form
@@ -48,7 +48,6 @@ from mt_train.engine.live_weights import LiveWeights
 from mt_train.engine.processes import agree, largest
 from mt_train.engine.snapshot import read_callback_tensors, read_snapshot
 from mt_train.loop import Every, LoopHooks, Progress, train
-from mt_train.plugins.lock import lock_content
 from mt_train.tracking.logs import show
 from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
 from mt_train.tracking.memory import peak_memory_gib
@@ -97,8 +96,7 @@ class Session:
     @cached_property
     def lock(self) -> dict[str, Any]:
         """The content of ``plugins.lock.json``."""
-        merged = (each.offer for each in self.parts.merged)
-        return lock_content([*self.parts.offers.values(), *merged])
+        return lock_of(self.parts)
 
     @cached_property
     def base(self) -> dict[str, str]:
@@ -132,8 +130,7 @@ class Session:
             show(describe_run(about, self.data))
             for text in about["warnings"]:
                 notice(f"warning: {text}")
-        with self.description.failures(progress):
-            return self._train(progress, recorder, profile)
+        return self._train(progress, recorder, profile)
 
     def _train(self, progress: Progress, recorder: Recorder, profile: Path | None) -> Outcome:
         began = time.perf_counter()

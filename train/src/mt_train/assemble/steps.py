@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.window_reference import refuse_stream
 from mt_train.config.sections import TrainConfig
+from mt_train.engine.flash3 import use_flash3
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process, barrier, join_group, share_text
 from mt_train.engine.random_state import preserve_random_state, seed_everything
@@ -141,7 +142,7 @@ def own_torch_settings(config: TrainConfig, device: str) -> Iterator[None]:
     set_deterministic(config.deterministic)
     torch.set_float32_matmul_precision(matmul_precision(device, tf32=config.tf32))
     try:
-        with preserve_random_state():
+        with preserve_random_state(), use_flash3() if config.attention == "flash3" else nullcontext():
             yield
     finally:
         set_deterministic(before[0])

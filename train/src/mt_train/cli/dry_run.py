@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mt_core.config.secrets import redact_values
 from mt_core.tracking.logs import notice
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run import RunOptions
+from mt_train.cli.fit import describe_fit, describe_layouts
 from mt_train.engine.group_sizes import GroupSize
+from mt_train.planning.hardware import Hardware
 from mt_train.tracking.logs import is_first, show
+
+if TYPE_CHECKING:
+    from mt_train.planning.dry_run import PaperRun
 
 BARS = "▁▂▃▄▅▆▇█"
 PARTS = ("weights", "gradients", "optimizer", "buffers", "activations")
 
 
-def show_plan(parts: Parts, options: RunOptions, *, world: int, as_json: bool = False, plot: str | None = None) -> int:
-    """Check everything and print what would run; ``plot`` names a PNG of its rates. Raises ``MtError`` with every fault."""
+def show_plan(
+    parts: Parts,
+    options: RunOptions,
+    *,
+    world: int,
+    hardware: Hardware | None = None,
+    layouts: bool = False,
+    as_json: bool = False,
+    plot: str | None = None,
+) -> int:
+    """Check everything and print what would run, whether it fits ``hardware`` and, where asked for, the fastest ``layouts`` there; ``plot``
+    names a PNG of its rates. Raises ``MtError`` with every fault."""
     from mt_train.planning.rates import draw_rates, picture_path
 
     picture = picture_path(plot) if plot is not None else None
     from mt_train.planning.dry_run import dry_run  # torch loads from here on
 
-    about = dry_run(parts, options, world=world)
+    paper = dry_run(parts, options, world=world, device=None if hardware is None else "cuda")
+    about = paper.about()
+    if hardware is not None:
+        about |= add_hardware(paper, hardware, about["steps"], layouts=layouts)
     if not is_first():
         return 0
     if picture is not None:
@@ -38,6 +56,14 @@ def show_plan(parts: Parts, options: RunOptions, *, world: int, as_json: bool = 
     for text in about["warnings"]:
         notice(f"warning: {text}")
     return 0
+
+
+def add_hardware(paper: PaperRun, hardware: Hardware, steps: int, *, layouts: bool) -> dict[str, Any]:
+    """Return what the plan has beside, on named machines."""
+    from mt_train.planning.report import report_fit, report_layouts
+
+    added = {"fit": report_fit(paper, hardware)}
+    return added | ({"layouts": report_layouts(paper, hardware, steps)} if layouts else {})
 
 
 def describe(about: Mapping[str, Any]) -> str:
@@ -66,7 +92,10 @@ def describe(about: Mapping[str, Any]) -> str:
         *((_title(number, about["stages"], "layers"), _stage(stage)) for number, stage in enumerate(about["stages"])),
     ]
     text = "\n".join(f"{title:<11}{' '.join(text.split())}" for title, text in lines)
-    return f"{text}\n\n{_memory(about['stages'])}\n\nchecked; nothing was started"
+    parts = [text, _memory(about["stages"])]
+    parts += [describe_fit(about["fit"])] if "fit" in about else []
+    parts += [describe_layouts(about["layouts"])] if "layouts" in about else []
+    return "\n\n".join([*parts, "checked; nothing was started"])
 
 
 def _experts(experts: Mapping[str, int]) -> str:

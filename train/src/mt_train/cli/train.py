@@ -38,8 +38,22 @@ from mt_train.version import describe_version
 if TYPE_CHECKING:
     from mt_train.assemble.run import RunOptions
 
-SWITCHES = ("overwrite", "print_config", "dry_run", "json", "debug", "version", "help")
-VALUES = ("config", "output", "resume", "nproc_per_node", "nnodes", "restart", "profile", "plot")
+SWITCHES = ("overwrite", "print_config", "dry_run", "json", "plan", "debug", "version", "help")
+PLANNED = ("nnodes", "json", "plot", "gpu", "network", "host_memory", "plan")
+"""What goes with ``--dry-run`` only."""
+VALUES = (
+    "config",
+    "output",
+    "resume",
+    "nproc_per_node",
+    "nnodes",
+    "restart",
+    "profile",
+    "plot",
+    "gpu",
+    "network",
+    "host_memory",
+)
 REPEATED = ("block_plugin",)
 PATHS = ("config", "output", "resume", "plot")
 """Values that may begin with the @name of a path."""
@@ -118,9 +132,18 @@ def train_once(request: Request, host: PluginHost) -> int:
     check_layout(resolved.config, world=world, offers=resolved.offers.values())
     if "dry_run" in flags:
         from mt_train.cli.dry_run import show_plan
+        from mt_train.cli.hardware import read_hardware
 
-        wanted = _options(request, checkpoint, output)
-        return show_plan(Parts.of(resolved), wanted, world=world, as_json="json" in flags, plot=flags.get("plot"))
+        wanted, hardware = _options(request, checkpoint, output), read_hardware(flags, world)
+        return show_plan(
+            Parts.of(resolved),
+            wanted,
+            world=world,
+            hardware=hardware,
+            layouts="plan" in flags,
+            as_json="json" in flags,
+            plot=flags.get("plot"),
+        )
     if "restart" in flags:
         return _supervise(request, resolved, host.kinds, _options(request, checkpoint, output), count)
     if count > 1:
@@ -132,9 +155,13 @@ def _process_count(flags: Mapping[str, Any]) -> int:
     """Processes that this command starts, or on paper would; 0 where a launcher has started them."""
     if "dry_run" in flags and "restart" in flags:
         raise UsageError("--restart goes with a run, and --dry-run starts none; leave out one of them")
-    if "dry_run" not in flags and (given := [name for name in ("nnodes", "json", "plot") if name in flags]):
+    if "dry_run" not in flags and (given := [name for name in PLANNED if name in flags]):
         hint = "; several nodes are started by torchrun or the like, one process a device" * (given[0] == "nnodes")
-        raise UsageError(f"--{given[0]} goes with --dry-run only{hint}")
+        raise UsageError(f"--{given[0].replace('_', '-')} goes with --dry-run only{hint}")
+    if "gpu" in flags and flags.get("nproc_per_node") == "auto":
+        raise UsageError(
+            "--nproc-per-node auto counts the GPUs of this machine; give the number of the nodes that --gpu is about"
+        )
     if "WORLD_SIZE" in os.environ:
         return 0
     from mt_train.cli.launch import positive_number, process_count

@@ -31,6 +31,10 @@ The command itself:
   --dry-run                  check everything, print the plan with its memory a rank, and start nothing
   --nnodes N                 with --dry-run: machines of --nproc-per-node processes each
   --json                     with --dry-run: the plan as JSON
+  --gpu NAME                 with --dry-run: whether it fits these GPUs (h100-80g; another name lists them), or what makes it fit
+  --plan                     with --dry-run and --gpu: the five fastest layouts that fit, with the time of a step
+  --network GBIT             with --gpu: gigabits a second from each GPU to other nodes (400: one card of 400 for every GPU)
+  --host-memory GIB          with --gpu: memory of a node, for what is offloaded
   --plot FILE.png            with --dry-run: the learning rate of each parameter group over all steps, as a picture
   --print-config             print the resolved config and where each value came from, and end
   --profile DIR              write a torch profile of a few steps

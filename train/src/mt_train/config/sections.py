@@ -237,11 +237,21 @@ class TrainConfig(MtConfig):
     )
     max_skips: int = Field(10, gt=0, description="most steps that on_nonfinite=skip may pass over before the run ends")
     activation_checkpointing: bool = Field(False, description="recompute each block in the backward, to save memory")
-    attention: Literal["auto", "math", "efficient", "flash"] = Field(
+    attention: Literal["auto", "math", "efficient", "flash", "flash3"] = Field(
         "auto",
-        description="attention kernel; auto is the fastest of torch's own that device, precision and model allow",
+        description="attention kernel; auto is the fastest of torch's own that device, precision and model allow, flash3 an installed"
+        " FlashAttention 3 in its place (Hopper's GPUs)",
     )
     compile: bool = Field(False, description="torch.compile on each block")
+    matmul: Literal["auto", "fp8"] = Field(
+        "auto",
+        description="products of the blocks' linear layers: auto is in the run's precision, fp8 in 8 bits (bf16 runs; GPUs from Ada on)",
+    )
+    fp8_min_size: int = Field(
+        16_777_216,
+        gt=0,
+        description="smallest weight that matmul=fp8 concerns (numbers); below it casts cost more than they save",
+    )
     tf32: bool = Field(
         False, description="fp32 products in TensorFloat-32 on a GPU that has it: 10 bits of mantissa instead of 23"
     )

@@ -35,6 +35,7 @@ from mt_train.engine.processes import Process, agree, all_reduce, redirect_print
 from mt_train.engine.stages import UNUSED
 from mt_train.engine.step import Reader, Trained, weighted_loss
 from mt_train.engine.step_result import StepResult, StepSize, mean_figures, measure_size
+from mt_train.engine.transfer import Transfer
 from mt_train.engine.transform import PreconditionedGradients, transformed_parameters
 
 
@@ -55,6 +56,7 @@ class Engine:
     ) -> None:
         self.plan = plan
         self.process = process
+        self.transfer = Transfer(process.device)
         self.module = module
         self.experts = experts
         self.block_figures = BlockFigures(module.model.sums)
@@ -128,10 +130,10 @@ class Engine:
     def _accumulate(self, window: Sequence[Batch], scales: Sequence[float]) -> Tensor:
         """Run all micro-batches forward and backward, and return the sums of their outputs."""
         sums: Tensor | None = None
-        for index, batch in enumerate(window):
+        for index, batch in enumerate(self.transfer.copy_ahead(window)):
             last = index == len(window) - 1
             self._engine.set_gradient_accumulation_boundary(last)
-            outputs = self._engine(batch.to(self.process.device))
+            outputs = self._engine(batch)
             self._engine.backward(weighted_loss(outputs, scales), scale_wrt_gas=False)
             detached = torch.stack([output.detach().float() for output in outputs])
             sums = detached if sums is None else sums + detached
@@ -237,11 +239,11 @@ class Engine:
         batches = self._couple(batches)
         self._engine.eval()
         sums: Tensor | None = None
-        for batch in batches:
+        for batch in self.transfer.copy_ahead(batches):
             if not agree(not stop()):
                 self._engine.train()
                 return None
-            outputs = torch.stack([output.double() for output in self._engine(batch.to(self.process.device))])
+            outputs = torch.stack([output.double() for output in self._engine(batch)])
             sums = outputs if sums is None else sums + outputs
         self._engine.train()
         assert sums is not None, "an evaluation needs at least one batch on every rank"
@@ -262,8 +264,8 @@ class Engine:
             self._engine.train()
 
     def _run(self, batches: Sequence[Batch], *cache: KVCache) -> None:
-        for batch in batches:
-            self._engine(batch.to(self.process.device), *cache)
+        for batch in self.transfer.copy_ahead(batches):
+            self._engine(batch, *cache)
 
     def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
         further, figures = mean_figures(values[2:], *self._reported())

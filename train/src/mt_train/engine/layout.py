@@ -14,6 +14,15 @@ def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
         faults.append(Fault(key="train.dtype", problem=problem, fix=fix))
     if config.train.tf32 and device == "cpu":
         faults.append(Fault(key="train.tf32", problem="a CPU has no TensorFloat-32.", fix="Set it to false."))
+    if config.train.matmul == "fp8" and dtype != "bf16":
+        problem, fix = f"fp8 stands beside weights in bf16, and the run trains in {dtype}.", "Set --train.dtype bf16."
+        faults.append(Fault(key="train.matmul", problem=problem, fix=fix))
+    if config.train.attention == "flash3" and (device == "cpu" or dtype == "fp32"):
+        problem, fix = (
+            f"flash3 attends in bf16 or fp16 on a GPU, and the run is in {dtype} on {device}.",
+            "Set it to auto.",
+        )
+        faults.append(Fault(key="train.attention", problem=problem, fix=fix))
     if dtype != "fp16" and scale.model_dump(exclude_none=True):
         key, problem = "parallel.deepspeed.fp16", "only fp16 scales its loss, and the run trains in another precision."
         faults.append(Fault(key=key, problem=problem, fix="Leave it out, or set --train.dtype fp16."))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -14,51 +14,65 @@ from mt_core.errors import ConfigError, Fault, MtError
 from mt_core.nn import Router
 from mt_core.nn.loss import CHUNK_TOKENS
 from mt_train.assemble.data import RunData, build_data, make_loader
+from mt_train.assemble.description import model_title
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
-from mt_train.assemble.report import example, media_parts, model_title, warnings
+from mt_train.assemble.report import example, media_parts, warnings
 from mt_train.assemble.run import RunOptions
 from mt_train.assemble.save_interval import describe_auto
 from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
 from mt_train.data.packing import padded_size
-from mt_train.engine.build import DTYPES
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process
 from mt_train.planning import memory
-from mt_train.planning.activations import layer_activations
-from mt_train.planning.contents import contents, distinct_parameters
-from mt_train.planning.media import fullest_media, media_activations
+from mt_train.planning.contents import distinct_parameters
+from mt_train.planning.counts import Counts
+from mt_train.planning.media import fullest_media
 from mt_train.planning.memory import LayerActivations
-from mt_train.planning.meta_model import MetaModel, build_meta_model
+from mt_train.planning.meta_model import MetaModel
 from mt_train.planning.rates import sample_rates
 
 
-def dry_run(parts: Parts, options: RunOptions, *, world: int) -> dict[str, Any]:
-    """Return what a run on ``world`` ranks would do and hold, as plain data; ``--json`` prints it, bytes and counts.
+@dataclass(frozen=True, kw_only=True)
+class PaperRun:
+    """A run on paper that has no fault: what was read of it, for those who ask how it would be in other layouts."""
+
+    parts: Parts
+    plan: Plan
+    data: RunData
+    counts: Counts
+
+    def about(self) -> dict[str, Any]:
+        """Return what the run would do and hold, as plain data; ``--json`` prints it, bytes and counts."""
+        return _about(self.parts, self.plan, self.data, self.counts)
+
+
+def dry_run(parts: Parts, options: RunOptions, *, world: int, device: str | None = None) -> PaperRun:
+    """Read and check a run on ``world`` ranks of a kind of device, which is that of this machine where none is given.
 
     Raises ``ConfigError`` with every fault of folder, layout, rows, tokenizer, model and weights; alone, a fault is raised as it is.
     """
     faults = _Faults()
-    plan = data = meta = None
+    plan = data = None
+    counts = Counts(parts, options.checkpoint)
     with faults.collect():
         if options.output is not None:
             replaces = options.overwrite or options.anew
             resume, own = options.checkpoint is not None, files_of_components(parts)
             check_usable(options.output, overwrite=replaces, resume=resume, own=own)
     with faults.collect():
-        plan = make_plan(parts.config, world=world, device=_device(), offers=parts.offers.values())
+        plan = make_plan(parts.config, world=world, device=device or _device(), offers=parts.offers.values())
     with faults.collect():
         data = build_data(parts)
     with faults.collect():
-        meta = build_meta_model(parts, plan.pipeline if plan is not None else 1, options.checkpoint)
+        counts.meta(plan.pipeline if plan is not None else 1)
     faults.raise_all()
     assert plan is not None, "what is missing has left a fault"
     assert data is not None, "what is missing has left a fault"
-    assert meta is not None, "what is missing has left a fault"
-    return _about(parts, plan, data, meta)
+    return PaperRun(parts=parts, plan=plan, data=data, counts=counts)
 
 
 class _Faults:
@@ -88,13 +102,13 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _about(parts: Parts, plan: Plan, data: RunData, meta: MetaModel) -> dict[str, Any]:
-    config = parts.config
+def _about(parts: Parts, plan: Plan, data: RunData, counts: Counts) -> dict[str, Any]:
+    config, meta = parts.config, counts.meta(plan.pipeline)
     loader = make_loader(config, data, plan, Process(0, plan.world, 0, torch.device("cpu")))
     steps = config.train.steps or loader.steps_in(config.train.epochs or 1.0)
     schedule = parts.schedule(steps)  # which may refuse so few
     rate = float(getattr(config.optimizer.options, "lr", 0.0))
-    row_tokens = _row_tokens(config, data)
+    row_tokens = count_row_tokens(config, data)
     parameters = list(meta.model.parameters())
     return {
         "schema": 1,
@@ -129,7 +143,7 @@ def _about(parts: Parts, plan: Plan, data: RunData, meta: MetaModel) -> dict[str
         "experts": _experts(plan, meta, row_tokens),
         "steps": steps,
         "epochs": None if data.stream else config.train.epochs or steps / loader.steps_in(1.0),
-        "stages": _stages(parts, plan, meta, data, row_tokens),
+        "stages": stages_on_paper(config, plan, counts, data, row_tokens),
     }
 
 
@@ -156,19 +170,20 @@ def _experts(plan: Plan, meta: MetaModel, row_tokens: int) -> dict[str, int] | N
     }
 
 
-def _row_tokens(config: RunConfig, data: RunData) -> int:
+def count_row_tokens(config: RunConfig, data: RunData) -> int:
     """Return the tokens of the longest row, padding included."""
     if config.data.batching == "packing":
         return config.train.sequence_len
     return padded_size(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
 
 
-def _stages(parts: Parts, plan: Plan, meta: MetaModel, data: RunData, row_tokens: int) -> list[dict[str, Any]]:
-    tokens = -(-row_tokens // plan.sequence)
-    counted = layer_activations(
-        meta.model.layers(), rows=plan.micro_batch_size, tokens=tokens, dtype=DTYPES[plan.dtype]
-    )
-    media = _media_activations(parts.config, plan, meta, data, row_tokens)
+def stages_on_paper(
+    config: RunConfig, plan: Plan, counts: Counts, data: RunData, row_tokens: int
+) -> list[dict[str, Any]]:
+    """Return the stages of a layout: their layers, their ranks, and the memory of each of these in bytes."""
+    tokens, meta = -(-row_tokens // plan.sequence), counts.meta(plan.pipeline)
+    counted = counts.layers(plan, tokens)
+    media = _media_activations(config, plan, counts, data, row_tokens)
     ranks = plan.sharing_ranks
     return [
         {
@@ -181,11 +196,11 @@ def _stages(parts: Parts, plan: Plan, meta: MetaModel, data: RunData, row_tokens
                 "gradients": asdict(memory.gradients(plan, content)),
                 "optimizer": asdict(memory.optimizer_state(plan, content)),
                 "buffers": asdict(memory.buffers(plan, content)),
-                "activations": _activations(parts.config, plan, number, counted, (start, end), tokens, media),
+                "activations": _activations(config, plan, number, counted, (start, end), tokens, media),
             },
         }
         for number, ((start, end), layers, content) in enumerate(
-            zip(pairwise(meta.bounds), meta.stages(), contents(parts, plan, meta), strict=True)
+            zip(pairwise(meta.bounds), meta.stages(), counts.contents(plan), strict=True)
         )
     ]
 
@@ -214,14 +229,14 @@ def _activations(
     return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=recompute, media=beside))
 
 
-def _media_activations(config: RunConfig, plan: Plan, meta: MetaModel, data: RunData, row_tokens: int) -> int | None:
+def _media_activations(config: RunConfig, plan: Plan, counts: Counts, data: RunData, row_tokens: int) -> int | None:
     """Return what encoders keep of a micro-batch of the rows with most media; ranks that share rows encode all of them."""
     if data.train.reader is None:
         return 0
     rows, packing = plan.micro_batch_size, config.data.batching == "packing"
     most = config.data.packing_features
     features = fullest_media(data.train, rows=rows, row_tokens=row_tokens, packing=packing, most_features=most)
-    return media_activations(meta.model, data.train.reader.processors, features, DTYPES[plan.dtype])
+    return counts.media(plan, data.train.reader.processors, features)
 
 
 def _name_layers(start: int, end: int, layers: int, encoders: Sequence[str]) -> str:

@@ -124,6 +124,7 @@
       const cells = columns.map(({ key, number }) => make("td", { className: `${number ? "number " : ""}of-${key}` }));
       columns.forEach(({ title }, index) => (cells[index].dataset.title = title));
       const element = make("tr", {}, make("td", { className: "pick" }, box), ...cells);
+      element.dataset.id = row.id;
       body.append(element);
       return { row, element, cells, box };
     };
@@ -147,6 +148,7 @@
         place();
       },
       place,
+      isShown: (id) => rows.has(id) && !rows.get(id).element.hidden,
       shown: () => [...body.children].filter((element) => !element.hidden),
       size: () => rows.size,
     };
@@ -191,7 +193,9 @@
     const columns = [
       { key: "run", title: "Run", of: (row) => row.id, fill: (cell, row) => {
         if (!cell.firstChild) cell.append(make("a", { href: link("/runs", [["run", row.id]]) }, row.name ?? row.id), make("span", { className: "detail" }));
-        cell.lastChild.textContent = row.problem || (row.model ?? "").replace(/ from .*/, "");
+        const model = (row.model ?? "").replace(/ from .*/, "");
+        cell.lastChild.textContent = row.problem || [model, row.reason].filter(Boolean).join(": ");
+        cell.lastChild.title = row.reason ?? "";
       } },
       { key: "state", title: "State", of: (row) => ORDER[row.state] ?? 9, fill: (cell, row) => {
         if (!cell.firstChild) cell.append(make("span"));
@@ -211,7 +215,7 @@
     ];
     const runs = grid(columns, { sort: address.get("sort") ?? "state", picks, onPick: update });
     const searches = make("section", { hidden: true }), remarks = make("ul", { className: "remarks", hidden: true });
-    const empty = make("p", { className: "detail", hidden: true }, "No run is here yet. A run appears when it begins to train.");
+    const empty = make("p", { className: "detail", hidden: true }, "No run is here yet. A run appears as soon as mt-train has its folder.");
     byId("content").append(bar, empty, runs.element, searches, remarks);
     filter.addEventListener("input", () => {
       remember({ filter: filter.value });
@@ -343,7 +347,7 @@
           getSelection().selectAllChildren(place.querySelector("code"));
         }
       });
-      place.replaceChildren(make("span", { className: "detail" }, "go on with it: "), make("code", {}, command), button);
+      place.replaceChildren(make("span", { className: "detail" }, command.includes("--resume") ? "go on with it: " : "run it again: "), make("code", {}, command), button);
     };
     const snapshot = (content) => {
       problem(content.problem);
@@ -370,6 +374,7 @@
         page.charts.refresh();
       }
       if (content.parts) setParts(content.parts);
+      if (content.command) setCommand(content.command);
       if ("machine" in content) drawMachine(content.machine);
       if (content.growth) {
         grow(page.machine, content.growth);
@@ -402,31 +407,61 @@
 
   // ---------------------------------------------------------------------------------------------------------- search
 
+  /** A cell as a number, a text, or nothing. */
+  const value = (cell) => {
+    const written = (cell ?? "").trim();
+    return written === "" ? null : Number.isFinite(Number(written)) ? Number(written) : written;
+  };
   const search = () => {
     const id = address.get("search") ?? "", { bar, filter, count, update } = compareBar();
     const picks = new Set(address.getAll("pick"));
     filter.placeholder = "filter: trial, state";
-    let trials = null, shape = "";
+    let trials = null, shape = "", content = null;
+    const pick = (row) => trials.element.querySelector(`tr[data-id="${CSS.escape(row)}"] input`)?.click();
+    const axes = parallelAxes({ figure, onPick: pick });
+    const drawAxes = () => {
+      if (!content) return;
+      const { metric, keys } = content, settings = keys.filter((key) => new Set(content.trials.map((row) => row[key])).size > 1);
+      axes.draw({
+        columns: [...settings.map((key) => ({ key: `=${key}`, title: key, names: hasNames(content, key) })), { key: "metric", title: metric, names: false }],
+        trials: content.trials.map((row) => ({
+          ...row,
+          ...Object.fromEntries(settings.map((key) => [`=${key}`, value(row[key])])),
+          metric: typeof value(row[metric]) === "number" ? value(row[metric]) : null,
+        })),
+        better: content.better,
+        picks,
+        shown: (row) => trials.isShown(row.id),
+      });
+    };
+    const hasNames = ({ trials: rows }, key) => rows.some((row) => typeof value(row[key]) === "string");
     byId("title").textContent = id;
     document.title = `${id} – mt-board`;
-    byId("content").append(bar);
-    filter.addEventListener("input", () => trials?.filter(filter.value));
-    const value = (cell) => (cell === "" || cell === undefined ? null : Number.isFinite(Number(cell)) ? Number(cell) : cell);
+    byId("content").append(bar, axes.element);
+    filter.addEventListener("input", () => {
+      remember({ filter: filter.value });
+      trials?.filter(filter.value);
+      drawAxes();
+    });
     const shorten = (cell) => (typeof value(cell) === "number" ? figure(value(cell)) : cell ?? "");
-    const build = ({ metric, keys }) => [
+    const build = ({ metric, keys, ...rest }) => [
       { key: "trial", title: "Trial", number: true, of: (row) => value(row.trial), fill: (cell, row) => cell.replaceChildren(row.run ? make("a", { href: link("/runs", [["run", row.id]]) }, row.trial) : row.trial) },
       { key: "state", title: "State", of: (row) => row.state, fill: (cell, row) => cell.replaceChildren(make("span", { className: `status ${row.best ? "completed" : row.state}`, title: row.error ?? "" }, row.best ? "best" : row.state)) },
       { key: "metric", title: metric || "figure", number: true, of: (row) => value(row[metric]), fill: text((row) => shorten(row[metric])) },
-      ...keys.map((key, place) => ({ key: `key-${place}`, title: key, number: true, of: (row) => value(row[key]), fill: text((row) => shorten(row[key])) })),
+      ...keys.map((key, place) => ({ key: `key-${place}`, title: key, number: !hasNames(rest, key), of: (row) => value(row[key]), fill: text((row) => shorten(row[key])) })),
       { key: "steps", title: "Steps", number: true, of: (row) => value(row.steps), fill: text((row) => row.steps) },
       { key: "seconds", title: "Time", number: true, of: (row) => value(row.seconds), fill: text((row) => duration(value(row.seconds))) },
     ];
     update(picks);
-    follow(() => link("/live/search", [["search", id]]), { snapshot: (content) => {
-      const now = JSON.stringify([content.metric, content.keys]);
+    follow(() => link("/live/search", [["search", id]]), { snapshot: (news) => {
+      content = news;
+      const now = JSON.stringify([content.metric, content.keys, content.keys.map((key) => hasNames(content, key))]);
       if (now !== shape) {
         trials?.element.remove();
-        trials = grid(build(content), { sort: address.get("sort") ?? "trial", picks, onPick: update });
+        trials = grid(build(content), { sort: address.get("sort") ?? "trial", picks, onPick: (chosen) => {
+          update(chosen);
+          drawAxes();
+        } });
         byId("content").append(trials.element);
         shape = now;
       }
@@ -434,8 +469,9 @@
       content.trials.forEach((row) => trials.set(row));
       trials.filter(filter.value);
       count.textContent = `${content.trials.length} trial${content.trials.length === 1 ? "" : "s"}`;
+      drawAxes();
     } });
-    shortcuts({ "/": () => filter.focus(), j: () => step(trials, 1), k: () => step(trials, -1), u: () => (location.href = "/") });
+    shortcuts({ "/": () => filter.focus(), j: () => step(trials, 1), k: () => step(trials, -1), x: () => document.activeElement.closest("tr")?.querySelector("input").click(), c: () => byId("compare").href && byId("compare").click(), u: () => (location.href = "/") });
   };
 
   ({ index, runs, search })[kind]();
