@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -64,3 +67,38 @@ class Runs:
 def runs(tmp_path: Path, needs: Callable[[str], None]) -> Runs:
     needs("mt-plugin-llama")
     return Runs(tmp_path)
+
+
+@pytest.fixture
+def machines(tmp_path: Path, needs: Callable[[str], None]) -> Callable[..., Path]:
+    """``machines(world, cases)``: runs of machines_worker.py in so many processes; returns their folder."""
+    needs("mt-plugin-llama")
+
+    def launched(world: int, cases: dict[str, Any]) -> Path:
+        worker = [sys.executable, str(Path(__file__).with_name("machines_worker.py")), str(tmp_path), json.dumps(cases)]
+        base = {**os.environ, "WORLD_SIZE": str(world), "LOCAL_SIZE": str(world), "MT_STORE": str(tmp_path / "store")}
+        base |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+        processes = [
+            subprocess.Popen(
+                worker,
+                env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            for rank in range(world)
+        ]
+        try:
+            ends = [process.communicate(timeout=500)[1].decode() for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        assert all(process.returncode == 0 for process in processes), "\n".join(ends)
+        return tmp_path
+
+    return launched
+
+
+@pytest.fixture
+def said() -> Callable[[Path], list[str]]:
+    """``said(run)``: the texts of its events."""
+    return lambda run: [json.loads(line)["text"] for line in (run / "events.jsonl").read_text().splitlines()]

@@ -163,10 +163,12 @@ def test_nodes_that_do_not_see_one_folder_or_have_another_command_are_refused_be
 
 SRUN = """
 import os, re, signal, subprocess, sys, threading
-words = [word for word in sys.argv[1:] if not word.startswith("--wait")]
+options = dict(word[2:].split("=", 1) for word in sys.argv[1 : sys.argv.index("bash")])
+words = sys.argv[sys.argv.index("bash") :]
+count = int(options.get("ntasks", 2))
 tasks = []
-for number in range(2):
-    place = {"SLURM_PROCID": str(number), "SLURM_LOCALID": str(number), "SLURM_NTASKS": "2"}
+for number in range(count):
+    place = {"SLURM_PROCID": str(number), "SLURM_LOCALID": str(number), "SLURM_NTASKS": str(count)}
     tasks.append(subprocess.Popen(words, env=os.environ | place, stdout=subprocess.PIPE, text=True))
 def follow(pipe):
     for line in pipe:
@@ -174,40 +176,79 @@ def follow(pipe):
         if line.startswith("step 1/") and "SIGNAL" in os.environ:
             for task in tasks:
                 task.send_signal(signal.SIGUSR1)
+        if line.startswith("step 3/") and "KILL" in os.environ and count == 2:
+            tasks[1].kill()
 readers = [threading.Thread(target=follow, args=(task.stdout,)) for task in tasks]
 for reader in readers: reader.start()
 for reader in readers: reader.join()
-sys.exit(max(task.wait() for task in tasks))
+sys.exit(max(task.wait() % 256 if task.wait() >= 0 else 128 - task.wait() for task in tasks))
 """
-"""Stands for srun: starts two tasks with SLURM's variables, signals both once they train, ends with the highest code."""
+"""Stands for srun: starts two tasks, or as many as it is told, with SLURM's variables, signals both or kills one once they train, ends with
+the highest code."""
 
 
-def test_the_slurm_script_trains_and_queues_the_job_again_until_the_run_is_complete(
-    single_losses: list[float], tmp_path: Path
-) -> None:
+@pytest.fixture
+def submit(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``submit(up, KEY=value)``: the script of a job of two nodes with a task each, of which these are up when it asks."""
     stubs = tmp_path / "bin"
     stubs.mkdir()
     scontrol = '[ "$1" = show ] && echo 127.0.0.1 || echo "$@" >> asked'
     tools = {"srun": f"#!{sys.executable}\n{SRUN}", "scontrol": f"#!/bin/bash\n{scontrol}\n"}
     tools["mt-train"] = f'#!/bin/bash\nexec {sys.executable} -m {MODULE} "$@"\n'
-    for name, content in tools.items():
-        (stubs / name).write_text(content)
-        (stubs / name).chmod(0o755)
-    here = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "node[1-1]", "CUDA_VISIBLE_DEVICES": ""}
-    environment = {**os.environ, **here, "PATH": f"{stubs}{os.pathsep}{os.environ['PATH']}"}
-    words = ["bash", str(ROOT / "examples/slurm.sh"), *WORDS, *SHORT, "--output", "run"]
+    tools["sinfo"] = '#!/bin/bash\n[ -z "$UP" ] || printf "%s\\n" $UP\n'
 
     def submitted(**more: str) -> subprocess.CompletedProcess[str]:
+        for name, content in tools.items():
+            (stubs / name).write_text(content)
+            (stubs / name).chmod(0o755)
+        here = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "node[1-2]", "CUDA_VISIBLE_DEVICES": ""}
+        here |= {"SLURM_NTASKS_PER_NODE": "1", "MT_PAUSE": "0", "UP": ""}
+        environment = {**os.environ, **here, "PATH": f"{stubs}{os.pathsep}{os.environ['PATH']}"}
+        words = [
+            "bash",
+            str(ROOT / "examples/slurm.sh"),
+            *WORDS,
+            *SHORT,
+            "--checkpoint.every-steps",
+            "2",
+            "--output",
+            "run",
+        ]
         return subprocess.run(
             words, cwd=tmp_path, env=environment | more, capture_output=True, text=True, timeout=500, check=False
         )
 
-    first = submitted(SIGNAL="USR1")
+    return submitted
+
+
+@pytest.mark.long
+def test_the_slurm_script_goes_on_with_the_nodes_that_are_left_at_the_same_rows(
+    submit: Callable[..., subprocess.CompletedProcess[str]], single_losses: list[float], tmp_path: Path
+) -> None:
+    ended = submit(KILL="1", UP="127.0.0.1")
+    assert ended.returncode == 0, ended.stderr
+    assert "restart 1 of 3 after code 137: --nodes=1 --ntasks=1 --nodelist=127.0.0.1" in ended.stderr
+    assert losses(tmp_path / "run") == pytest.approx(single_losses, rel=1e-5)
+
+
+@pytest.mark.long
+def test_the_slurm_script_says_that_no_node_is_left(
+    submit: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    lost = submit(KILL="1", UP="")
+    assert lost.returncode == 1
+    assert "error: 0 nodes of node[1-2] are up, and the run cannot go on" in lost.stderr
+
+
+def test_the_slurm_script_trains_and_queues_the_job_again_until_the_run_is_complete(
+    submit: Callable[..., subprocess.CompletedProcess[str]], single_losses: list[float], tmp_path: Path
+) -> None:
+    first = submit(SIGNAL="USR1")
     assert first.returncode == 75, first.stderr
     assert "stopped by SIGUSR1 after step" in first.stderr
     assert (tmp_path / "asked").read_text() == f"requeue {os.getpid()}\n"
     assert json.loads((find(tmp_path / "run") / "manifest.json").read_text())["step"] < 6
-    second = submitted()
+    second = submit()
     assert second.returncode == 0, second.stderr
     assert (tmp_path / "asked").read_text().count("requeue") == 1
     assert losses(tmp_path / "run") == pytest.approx(single_losses, rel=1e-5)

@@ -69,6 +69,12 @@ class Progress:
     evaluated: int = 0
 
 
+class SaveInterval(Protocol):
+    """Interval between saves."""
+
+    def is_due(self, progress: Progress) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Every:
     """Interval: after so many optimizer steps, or so many passes over the rows."""
@@ -121,7 +127,7 @@ def train(
     *,
     total_steps: int,
     eval_every: Every,
-    save_every: Every,
+    save_every: SaveInterval,
 ) -> bool:
     """Train until ``total_steps``, or until a callback says that it is enough; false when a wish to stop came first.
 

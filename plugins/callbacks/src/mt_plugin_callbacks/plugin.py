@@ -6,12 +6,14 @@ from mt_core import ANY, ZERO, Component, hookimpl
 
 from .accounting import Flops, FlopsConfig, Memory, MemoryConfig
 from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
+from .corruption import CorruptionCheck, CorruptionCheckConfig
 from .neftune import Neftune, NeftuneConfig
 from .noise import GradientNoise, GradientNoiseConfig
 from .predictions import Predictions, PredictionsConfig, predictions_files
 from .printers import LineConfig, build_classification, build_perplexity
 from .spikes import SpikeRollback, SpikeRollbackConfig
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
+from .stragglers import Stragglers, StragglersConfig
 from .system import System, SystemConfig, system_files
 from .upload import Upload, UploadConfig
 
@@ -21,7 +23,7 @@ _MOVING_BASE = ("adapter:relora", "adapter:plora", "adapter:delta-lora")
 
 @hookimpl
 def mt_callbacks() -> list[Component]:
-    return [*_decisions(), *_weights(), *_noise(), *_accounts()]
+    return [*_decisions(), *_weights(), *_noise(), *_machines(), *_accounts()]
 
 
 def _decisions() -> list[Component]:
@@ -89,6 +91,27 @@ def _noise() -> list[Component]:
             build=GradientNoise,
             summary="fading Gaussian noise on the gradients",
             source="https://arxiv.org/abs/1511.06807",
+        ),
+    ]
+
+
+def _machines() -> list[Component]:
+    return [
+        Component(
+            name="stragglers",
+            config=StragglersConfig,
+            build=Stragglers,
+            summary="names ranks that the others wait for, and says when they have recovered",
+            source="https://arxiv.org/abs/2402.15627",
+            layouts=ZERO | {"sequence", "offload"},
+        ),
+        Component(
+            name="corruption-check",
+            config=CorruptionCheckConfig,
+            build=CorruptionCheck,
+            summary="ends the run when the weights of a rank are not those of the others",
+            source="https://arxiv.org/abs/2407.21783",
+            layouts=ZERO | {"sequence", "offload"},
         ),
     ]
 

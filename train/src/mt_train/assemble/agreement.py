@@ -20,7 +20,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.store import verify
 from mt_train.config.keys import dotted_keys
 from mt_train.data.locks import ASK_SECONDS
-from mt_train.engine.processes import Process, gather_texts, ranks_where, share_text
+from mt_train.engine.processes import Process, ranks_where, share_text
 from mt_train.plugins.lock import lock_content
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def hold_lock_together(ask: Callable[[], int | None], say: Callable[[], None]) -
     All ranks ask and wait together, so that none waits too long in a collective.
     """
     is_told = False
-    while not any(gather_texts("" if (handle := ask()) is None else "held")):
+    while not ranks_where((handle := ask()) is not None):
         if not is_told:
             say()
         is_told = True

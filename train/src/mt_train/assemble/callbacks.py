@@ -9,7 +9,7 @@ from typing import Any
 from mt_core.errors import CallbackError, MtError, StopNow, describe_error
 from mt_core.events import CallbackContext, Control
 from mt_core.tracking.logs import notice
-from mt_train.tracking.logs import is_first
+from mt_train.config.ranks import ranks
 
 __all__ = ["CallbackContext", "Callbacks", "Events"]
 
@@ -41,7 +41,7 @@ class Callbacks:
             if isinstance(answer, Control):
                 self._refuse_odd(name, event, answer.metrics)
                 total |= answer
-                if answer.say and is_first():
+                if answer.say and ranks().rank == 0:
                     notice(f"{name}: {answer.say}")
         return total
 

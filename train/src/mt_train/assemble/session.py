@@ -33,6 +33,7 @@ from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
 from mt_train.assemble.rollouts import make_rollouts
 from mt_train.assemble.samples import sample_writer
+from mt_train.assemble.save_interval import interval_of
 from mt_train.assemble.saving import Saver, tell_saved
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
@@ -44,7 +45,7 @@ from mt_train.data.loader import Window
 from mt_train.engine.access import EngineSteps
 from mt_train.engine.engine import Engine
 from mt_train.engine.live_weights import LiveWeights
-from mt_train.engine.processes import agree
+from mt_train.engine.processes import agree, largest
 from mt_train.engine.snapshot import read_callback_tensors, read_snapshot
 from mt_train.loop import Every, LoopHooks, Progress, train
 from mt_train.tracking.logs import show
@@ -82,6 +83,7 @@ class Session:
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.step = 0
+        self.save_interval = interval_of(self.config.checkpoint, self.process.world, largest, self._say)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
         make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
         self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
@@ -171,10 +173,12 @@ class Session:
         """Run the training loop with everything that it needs; false when it was stopped before the end."""
 
         is_fresh = progress.step == 0
+        self.save_interval.begin(progress.step)
 
         def on_record(record: StepRecord) -> Control:
             after_step()
             self.step = record.step
+            self.save_interval.note_step()
             self.description.refuse_lost()
             recorder.append(record)
             if is_fresh:
@@ -218,11 +222,16 @@ class Session:
             hooks,
             total_steps=self.total_steps,
             eval_every=Every(self.config.eval.every_steps, self.config.eval.every_epochs),
-            save_every=Every(self.config.checkpoint.every_steps, self.config.checkpoint.every_epochs),
+            save_every=self.save_interval,
         )
         if self.saver is not None:
             self.saver.finish()
         return finished
+
+    def _say(self, text: str) -> None:
+        """Say something once for all ranks."""
+        if self.process.is_main:
+            notice(text)
 
     def _wants_to_stop(self) -> bool:
         """Return whether to stop, also when a save in the background failed: the last save of the run then says why, on every rank."""
@@ -278,7 +287,9 @@ class Session:
             "experts": experts_form(self.engine.module.model),
             "reference": self.reference,
         }
+        began = time.perf_counter()
         self.saver.save(progress.step, content, self.events.callbacks.tensors())
+        self.save_interval.note_save(progress.step, time.perf_counter() - began)
 
     def _saver(self, folder: Path) -> Saver:
         def on_saved(step: int, checkpoint: Path, seconds: float) -> None:

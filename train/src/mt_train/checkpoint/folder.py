@@ -55,7 +55,7 @@ FILES = frozenset(
     }
 )
 FOLDERS = {
-    "logs": ("rank-*.log",),
+    "logs": ("rank-*.log", "supervisor.log"),
     "eval": ("[0-9][0-9][0-9]*",),
     "tensorboard": ("events.out.tfevents.*",),
     "checkpoints": ("latest", ".tmp-latest", "step-????????", ".tmp-*step-????????"),

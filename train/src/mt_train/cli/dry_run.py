@@ -86,6 +86,7 @@ def describe(about: Mapping[str, Any]) -> str:
         ("batch", f"{batch['rows']:,} rows of {batch['row_tokens']:,} tokens = {batch['tokens']:,} tokens a step"),
         *([("experts", _experts(about["experts"]))] if about["experts"] else []),
         ("steps", f"{about['steps']:,} optimizer steps, {_epochs(about['epochs'])}"),
+        *([("saves", about["saves"])] if about["saves"] else []),
         ("rate", _rates(about["rates"])),
         *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
         *((_title(number, about["stages"], "layers"), _stage(stage)) for number, stage in enumerate(about["stages"])),

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
@@ -42,6 +42,20 @@ def process_count(text: str) -> int:
     return positive_number("--nproc-per-node", text, ", or auto")
 
 
+def devices_left(asked: int, present: int) -> int:
+    """Return how many of the devices that a run of so many processes had are there now; ``present`` were there at its start, 0 on CPUs."""
+    import torch
+
+    return asked - max(0, min(asked, present) - torch.cuda.device_count())
+
+
+def device_count() -> int:
+    """Return the GPUs of this machine."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def positive_number(option: str, text: str, other: str = "") -> int:
     """The number that an option has. Raises ``UsageError`` with what it takes."""
     count = parse_whole_number(text)
@@ -50,8 +64,11 @@ def positive_number(option: str, text: str, other: str = "") -> int:
     return count
 
 
-def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
-    """Run ``mt-train`` with the config ``raw`` in ``count`` processes; the exit code of the one that ended the run, or 0.
+def launch(
+    words: Sequence[str], raw: Mapping[str, Any], count: int, hear: Callable[[str], object] = lambda text: None
+) -> int:
+    """Run ``mt-train`` with the config ``raw`` in ``count`` processes; the exit code of the one that ended the run, or 0. ``hear``
+    gets each reason that is told.
 
     The first signal is passed on, and every process saves and ends; the second ends them at once. Raises ``UsageError`` for more
     processes than this machine has room for.
@@ -71,6 +88,7 @@ def launch(words: Sequence[str], raw: Mapping[str, Any], count: int) -> int:
             _end(processes)
         for text in said:
             notice(f"error: {text}")
+            hear(text)
         return code
 
 

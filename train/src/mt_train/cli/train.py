@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,17 +17,18 @@ from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
 from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import load_plugins, show_notices
+from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.checkpoint.completion import describe_finished, is_finished
-from mt_train.checkpoint.folder import LOCK, next_run_folder
+from mt_train.checkpoint.folder import LOCK, check_usable, next_run_folder
 from mt_train.checkpoint.store import has_checkpoint
 from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.files import read_config, write_yaml
 from mt_train.config.keys import dotted_keys
 from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
-from mt_train.engine.plan import check_layout
+from mt_train.engine.plan import DEVICES, check_layout, layout_faults, step_rows
 from mt_train.plugins.lock import check_lock
 from mt_train.plugins.resolve import Origins, Resolved, resolve
 from mt_train.tracking.logs import first_notice, is_first, show
@@ -39,7 +40,19 @@ if TYPE_CHECKING:
 SWITCHES = ("overwrite", "print_config", "dry_run", "json", "plan", "debug", "version", "help")
 PLANNED = ("nnodes", "json", "plot", "gpu", "network", "host_memory", "plan")
 """What goes with ``--dry-run`` only."""
-VALUES = ("config", "output", "resume", "nproc_per_node", "nnodes", "profile", "plot", "gpu", "network", "host_memory")
+VALUES = (
+    "config",
+    "output",
+    "resume",
+    "nproc_per_node",
+    "nnodes",
+    "restart",
+    "profile",
+    "plot",
+    "gpu",
+    "network",
+    "host_memory",
+)
 REPEATED = ("block_plugin",)
 PATHS = ("config", "output", "resume", "plot")
 """Values that may begin with the @name of a path."""
@@ -130,6 +143,8 @@ def train_once(request: Request, host: PluginHost) -> int:
             as_json="json" in flags,
             plot=flags.get("plot"),
         )
+    if "restart" in flags:
+        return _supervise(request, resolved, host.kinds, _options(request, checkpoint, output), count)
     if count > 1:
         return _launch(request, output, count)
     return _start(request, resolved, checkpoint, output)
@@ -137,6 +152,8 @@ def train_once(request: Request, host: PluginHost) -> int:
 
 def _process_count(flags: Mapping[str, Any]) -> int:
     """Processes that this command starts, or on paper would; 0 where a launcher has started them."""
+    if "dry_run" in flags and "restart" in flags:
+        raise UsageError("--restart goes with a run, and --dry-run starts none; leave out one of them")
     if "dry_run" not in flags and (given := [name for name in PLANNED if name in flags]):
         hint = "; several nodes are started by torchrun or the like, one process a device" * (given[0] == "nnodes")
         raise UsageError(f"--{given[0].replace('_', '-')} goes with --dry-run only{hint}")
@@ -155,7 +172,52 @@ def _process_count(flags: Mapping[str, Any]) -> int:
     return count
 
 
-def _launch(request: Request, output: Path | None, count: int) -> int:
+def _supervise(request: Request, resolved: Resolved, kinds: Kinds, options: RunOptions, count: int) -> int:
+    """Processes that are started again when they fail."""
+    from mt_train.cli.launch import device_count, devices_left
+    from mt_train.cli.supervisor import Attempt, Supervisor, restart_count
+
+    restarts = restart_count(request.flags["restart"])
+    if not count:
+        raise UsageError(
+            "--restart starts the processes of one machine itself; under torchrun give --max-restarts there, with --resume auto here"
+            " (examples/slurm.sh restarts on several nodes)"
+        )
+    if (output := options.output) is None:
+        raise UsageError("--restart goes on from checkpoints, and --output none writes none; give a folder")
+    own = files_of_components(
+        Parts.of(resolved)
+    )  # from here on the folder is this run's, also where an attempt made no checkpoint
+    resumed = options.checkpoint is not None
+    check_usable(output, overwrite=options.overwrite or options.anew, resume=resumed, own=own)
+    present, offers = device_count(), tuple(resolved.offers.values())
+    rows = step_rows(resolved.config, count, offers)
+
+    def start(attempt: Attempt) -> tuple[int, list[str]]:
+        reasons: list[str] = []
+        flags, raw = request.flags, request.raw
+        if attempt.saved:
+            kept = {name: value for name, value in flags.items() if name not in ("output", "overwrite")}
+            flags = {**kept, "resume": str(output)}
+        elif "overwrite" not in flags and "resume" not in flags:
+            flags = {**flags, "output": str(output)} | ({"resume": "auto"} if _is_run(output) else {})
+        if attempt.ranks != count:
+            raw = merge(raw, {"train": {"global_batch_size": rows}}, kinds)
+        return _launch(replace(request, flags=flags, raw=raw), output, attempt.ranks, reasons.append), reasons
+
+    def works(ranks: int) -> bool:
+        pinned = resolved.config.train.model_copy(update={"global_batch_size": rows})
+        changed = resolved.config.model_copy(update={"train": pinned})
+        return not layout_faults(changed, ranks, DEVICES, offers)
+
+    return Supervisor(
+        restarts=restarts, output=output, start=start, available=lambda: devices_left(count, present), works=works
+    ).run()
+
+
+def _launch(
+    request: Request, output: Path | None, count: int, hear: Callable[[str], object] = lambda text: None
+) -> int:
     """Several processes, which read what was read here: one file, so that all see the same."""
     from mt_train.cli.launch import launch
 
@@ -166,7 +228,7 @@ def _launch(request: Request, output: Path | None, count: int) -> int:
         words += ["--resume", request.flags["resume"]]
     else:
         words += ["--output", str(output or "none")] + (["--resume", "auto"] if "resume" in request.flags else [])
-    return launch(words, request.raw, count)
+    return launch(words, request.raw, count, hear)
 
 
 def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:

@@ -27,6 +27,7 @@ The command itself:
                              where a run has saved something, else start it
   --train.seeds 1,2,3        one run a seed, in turn; mean and deviation of the results
   --nproc-per-node N|auto    processes on this machine
+  --restart N                start a run that failed again, up to N times, from its last checkpoint, on the devices that are left
   --dry-run                  check everything, print the plan with its memory a rank, and start nothing
   --nnodes N                 with --dry-run: machines of --nproc-per-node processes each
   --json                     with --dry-run: the plan as JSON

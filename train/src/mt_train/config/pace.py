@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -12,7 +12,7 @@ from mt_core.config.base import NOTHING, MtConfig
 class Interval(MtConfig):
     """Interval of what is done every so often, and at the end."""
 
-    every_steps: int | None
+    every_steps: int | Literal["auto"] | None
     every_epochs: int | None
 
     @model_validator(mode="before")

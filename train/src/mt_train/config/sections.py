@@ -25,6 +25,16 @@ PAD_MULTIPLE = 8
 """Kernels like rows of such a length, and few shapes occur."""
 
 
+def count_or_auto(value: Any, most: int | None = None) -> Any:
+    """Return a count as it is, and ``auto``. Raises one ``ValueError`` for anything else: a union of types would give several."""
+    if value == "auto":
+        return value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1 or (most is not None and value > most):
+        allowed = "of 1 or more" if most is None else f"from 1 to {most:,}"
+        raise ValueError(f"should be a whole number {allowed}, or auto; got {value!r}")
+    return value
+
+
 class DataConfig(MtConfig):
     """What holds for any dataset.
 
@@ -263,10 +273,7 @@ class TrainConfig(MtConfig):
     @field_validator("micro_batch_size", mode="before")
     @classmethod
     def _count_or_auto(cls, value: Any) -> Any:
-        """Said once: a union of types would give a fault for each."""
-        if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_ROWS):
-            raise ValueError(f"should be a whole number from 1 to {MOST_ROWS:,}, or auto; got {value!r}")
-        return value
+        return count_or_auto(value, MOST_ROWS)
 
     @field_validator("activation_checkpointing", mode="before")
     @classmethod
@@ -368,7 +375,11 @@ class EvalConfig(Interval):
 class CheckpointConfig(Interval):
     """What is saved, and when."""
 
-    every_steps: int | None = Field(500, gt=0, description="optimizer steps between saves, and at the end")
+    every_steps: int | Literal["auto"] | None = Field(
+        500,
+        description="optimizer steps between saves, and at the end; auto measures what a save costs, and loses least time to saves and"
+        " failures together",
+    )
     every_epochs: int | None = Field(
         None, gt=0, description="passes over the training rows between saves, in place of every_steps"
     )
@@ -385,6 +396,11 @@ class CheckpointConfig(Interval):
         description="leave out weights that are not trained; a resumed run reads them from model.weights again. none: where an"
         " adapter leaves most of the weights as model.weights has them",
     )
+
+    @field_validator("every_steps", mode="before")
+    @classmethod
+    def _count_or_auto(cls, value: Any) -> Any:
+        return None if value is None else count_or_auto(value)
 
 
 LEVEL_VARIABLE = "MT_LOG_LEVEL"

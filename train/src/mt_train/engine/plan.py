@@ -130,6 +130,11 @@ def check_layout(config: RunConfig, *, world: int, offers: Iterable[Offer]) -> N
         raise _plan_error(faults, config, world, DEVICES, offers)
 
 
+def step_rows(config: RunConfig, world: int, offers: Sequence[Offer]) -> int:
+    """Return the rows of an optimizer step on so many ranks."""
+    return _settle_plan(config, world, DEVICES[0], offers)[0].global_batch_size
+
+
 def _plan_error(
     faults: Sequence[Fault], config: RunConfig, world: int, devices: Sequence[str], offers: Sequence[Offer]
 ) -> ConfigError:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -220,6 +221,14 @@ def smallest(number: int) -> int:
     return int(value.item())
 
 
+def largest(number: float) -> float:
+    """The largest number of all ranks, on every rank."""
+    value = torch.tensor(number, dtype=torch.float64, device=_device())
+    if dist.get_world_size() > 1:
+        dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return float(value.item())
+
+
 def agree_beside(process: Process, timeout_seconds: int) -> Callable[[bool], bool]:
     """``agree`` over connections of its own, for a thread beside training; every rank must call this."""
     if process.world == 1:
@@ -248,5 +257,17 @@ def share_text(text: str, *, source: int = 0) -> str:
 
 
 def gather_texts(text: str) -> list[str]:
-    """The texts of all ranks, in their order, on every rank."""
-    return [share_text(text, source=source) for source in range(dist.get_world_size())]
+    """The texts of all ranks, in their order, on every rank; by two collectives, however many they are."""
+    if (world := dist.get_world_size()) == 1:
+        return [text]
+    content = torch.from_numpy(np.array(bytearray(text.encode()), np.uint8)).to(_device())
+    sizes = torch.zeros(world, dtype=torch.int64, device=_device())
+    sizes[dist.get_rank()] = len(content)
+    dist.all_reduce(sizes)
+    bounds = [0, *sizes.cumsum(0).tolist()]
+    whole = torch.zeros(bounds[-1], dtype=torch.uint8, device=_device())
+    whole[bounds[dist.get_rank()] : bounds[dist.get_rank() + 1]] = content
+    if len(whole):
+        dist.all_reduce(whole)
+    found = whole.cpu().numpy().tobytes()
+    return [found[start:end].decode() for start, end in pairwise(bounds)]

@@ -97,8 +97,8 @@ class StageModule(PipelineModule):  # type: ignore[misc]
         for name, stages in stage.shared_parameters().items():
             for data in range(self._grid.data_parallel_size):
                 ranks = [self._grid.stage_to_global(stage_id=each, data=data) for each in stages]
-                group = dist.new_group(ranks)
-                if self.global_rank in ranks:
+                if self.global_rank in ranks:  # each rank makes its own groups alone
+                    group = dist.new_group(ranks, use_local_synchronization=True)
                     parameters[name].ds_pipe_replicated = stage.index != stages[0]  # type: ignore[attr-defined]
                     found.append((parameters[name], group))
         return found

@@ -20,6 +20,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
 from mt_train.assemble.report import example, media_parts, warnings
 from mt_train.assemble.run import RunOptions
+from mt_train.assemble.save_interval import describe_auto
 from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
 from mt_train.data.packing import padded_size
@@ -111,6 +112,7 @@ def _about(parts: Parts, plan: Plan, data: RunData, counts: Counts) -> dict[str,
     parameters = list(meta.model.parameters())
     return {
         "schema": 1,
+        "saves": describe_auto(plan.world) if config.checkpoint.every_steps == "auto" else None,
         "model": model_title(parts),
         "parameters": {
             "total": sum(parameter.numel() for parameter in parameters),

@@ -1,0 +1,168 @@
+"""Silent corruption: a weight that differs between ranks that should have the same (https://arxiv.org/abs/2407.21783, section 3.3.4)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from mt_core import CallbackContext, Control, MtConfig, MtError
+
+from .ranks import device_of, gather_hosts, gather_rows, gathered_modules
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_STEP = re.compile(r"step-([0-9]{8})")
+
+
+class CorruptionError(MtError):
+    """Weights that cannot be trusted. An exit code of its own: to go on from the newest checkpoint may be wrong."""
+
+    exit_code = 65  # EX_DATAERR of sysexits.h
+
+
+class CorruptionCheckConfig(MtConfig):
+    """How often, and what then."""
+
+    every_steps: int = Field(10, gt=0, description="optimizer steps between two looks at the weights")
+    action: Literal["stop", "warn"] = Field(
+        "stop", description="what differing weights do: end the run with code 65, or say so and go on"
+    )
+
+
+class CorruptionCheck:
+    """Compares a hash of the live weights of all ranks before an update, and names the odd one.
+
+    At ZeRO 0 to 2 every rank has all weights, and all are hashed. At ZeRO 3 each rank has its own share; there it is one block as
+    it was gathered for its forward, another one each time, which finds what a transfer has damaged.
+    """
+
+    def __init__(self, config: CorruptionCheckConfig) -> None:
+        self._config = config
+        self._hosts: list[str] = []
+        self._hash: Tensor | None = None
+        self._block: int | None = None
+        self._seen: set[int] = set()
+        self._good: int | None = None
+        self._told = False
+
+    def on_model_built(self, context: CallbackContext) -> None:
+        """At ZeRO 3, stand where blocks have their weights."""
+        if context.config["parallel"]["zero_stage"] == 3 and self._compares(context):
+            for number, layer in enumerate(context.model.layers()[1:-2]):
+                for module in gathered_modules(layer.module):
+                    module.register_forward_pre_hook(partial(self._look, number))
+
+    def on_run_start(self, context: CallbackContext) -> None:
+        """Learn where each rank runs."""
+        if self._compares(context):
+            assert context.weights is not None, "there are ranks to compare"
+            self._hosts = gather_hosts(context.weights.rank, context.weights.world, device_of(context.model))
+
+    def on_step_start(self, context: CallbackContext) -> None:
+        """Choose the block of this look."""
+        self._hash = None
+        self._block = None
+        self._seen.clear()
+        if context.config["parallel"]["zero_stage"] == 3 and self._is_due(context):
+            self._block = context.step // self._config.every_steps % len(context.model.layers()[1:-2])
+
+    def on_before_optimizer_step(self, context: CallbackContext) -> Control | None:
+        """Compare the weights that this step has computed with. Raises ``CorruptionError`` where they differ."""
+        if not self._is_due(context):
+            return None
+        if context.config["parallel"]["zero_stage"] != 3:
+            self._hash = hash_weights(context.model.parameters())
+        assert self._hash is not None, f"no module of block {self._block} was run"
+        self._block = None
+        odd = self._odd_ranks(self._hash, context)
+        if not odd:
+            self._good, self._told = context.step, False
+            return None
+        text = describe_difference(odd, self._hosts, context.step)
+        if self._config.action == "stop":
+            raise CorruptionError(f"{text}. {self._remedy(context.output)}")
+        told, self._told = self._told, True
+        return None if told else Control(say=f"{text}. {self._remedy(context.output)}")
+
+    def _look(self, number: int, module: Any, inputs: object) -> None:
+        """Add the weights that a module of this block has just got, once a step."""
+        if number == self._block and id(module) not in self._seen:
+            self._seen.add(id(module))
+            self._hash = hash_weights(module.parameters(recurse=False), self._hash)
+
+    def _compares(self, context: CallbackContext) -> bool:
+        return context.weights is not None and context.weights.world > 1
+
+    def _is_due(self, context: CallbackContext) -> bool:
+        return self._compares(context) and context.step % self._config.every_steps == 0
+
+    @staticmethod
+    def _odd_ranks(value: Tensor, context: CallbackContext) -> list[int]:
+        """Return the ranks whose hash is not that of most; all where there is no majority. Collective."""
+        import torch
+        import torch.distributed as dist
+
+        assert context.weights is not None, "there are ranks to compare"
+        ends = torch.stack([value, ~value])  # the least of the complement is the complement of the largest
+        dist.all_reduce(ends, op=dist.ReduceOp.MIN)
+        least, complement = ends.tolist()
+        if least == ~complement:
+            return []
+        hashes = gather_rows(value.reshape(1), context.weights.rank, context.weights.world).flatten().tolist()
+        return odd_ones(hashes)
+
+    def _remedy(self, output: Path | None) -> str:
+        """Return where to go on from: the last checkpoint that was made of weights known to be the same."""
+        good = -1 if self._good is None else self._good
+        found = (
+            sorted(
+                (int(match[1]), path)
+                for path in (output / "checkpoints").glob("step-*")
+                if (match := _STEP.fullmatch(path.name)) and int(match[1]) <= good
+            )
+            if output is not None
+            else []
+        )
+        then = f"go on with: mt-train --resume {found[-1][1]}" if found else "no checkpoint is older: start again"
+        last = "never before" if self._good is None else f"last after step {self._good:,}"
+        return f"They were the same {last}; {then}; and have that machine tested"
+
+
+def hash_weights(parameters: Iterable[Any], total: Tensor | None = None) -> Tensor:
+    """Return a hash (int64, on the device) that any one flipped bit changes: bits added up as integers, and mixed by their order.
+
+    ``total`` is the hash of what came before.
+    """
+    import torch
+
+    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    for parameter in parameters:
+        bits = parameter.detach().view(sizes[parameter.element_size()]).sum(dtype=torch.int64)
+        total = (
+            bits if total is None else total * 6364136223846793005 + bits
+        )  # Knuth's multiplier; odd, so that nothing is lost
+    assert total is not None, "a model has weights"
+    return total
+
+
+def odd_ones(hashes: Sequence[int]) -> list[int]:
+    """Return the ranks whose hash is not that of more than half; all ranks where none is."""
+    common, count = Counter(hashes).most_common(1)[0]
+    return [rank for rank, each in enumerate(hashes) if each != common or 2 * count <= len(hashes)]
+
+
+def describe_difference(odd: Sequence[int], hosts: Sequence[str], step: int) -> str:
+    """Say which ranks differ."""
+    shown = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in odd[:8]) + (
+        f" and {len(odd) - 8} more" if len(odd) > 8 else ""
+    )
+    if len(odd) == len(hosts):
+        return f"after step {step:,} the weights of {shown} differ, and no majority says which are right"
+    return f"after step {step:,} {shown} has other weights than the other {len(hosts) - len(odd)} ranks"

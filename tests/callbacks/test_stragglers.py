@@ -1,0 +1,92 @@
+"""Ranks that the others wait for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mt_core import CallbackContext, UsageError
+from mt_plugin_callbacks.stragglers import Change, Stopwatch, Stragglers, StragglersConfig, Watch
+
+
+def changes(watch: Watch, windows: list[list[float]]) -> list[list[Change]]:
+    return [watch.look(values) for values in windows]
+
+
+def test_a_rank_is_named_in_its_third_slow_window_and_once_and_again_when_it_has_recovered() -> None:
+    slow, even = [1.0, 1.0, 1.2, 1.0], [1.0, 1.0, 1.05, 1.0]
+    found = changes(Watch(1.1, 3), [even, slow, slow, slow, slow, slow, even, even, even, even])
+    assert [len(each) for each in found] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
+    assert found[3][0] == Change(2, True, pytest.approx(1.2))
+    assert found[8][0].rank == 2
+    assert not found[8][0].slow
+
+
+def test_windows_that_do_not_follow_one_another_name_nobody() -> None:
+    slow, even = [1.0, 1.0, 1.0, 2.0], [1.0] * 4
+    assert not any(changes(Watch(1.1, 3), [slow, slow, even] * 20))
+
+
+def test_nobody_is_named_where_ranks_differ_by_chance_alone() -> None:
+    """10,000 windows of 64 ranks whose times have a deviation of 2 %."""
+    chance = random.Random(0)
+    watch = Watch(1.1, 3)
+    assert not any(watch.look([chance.gauss(1.0, 0.02) for _ in range(64)]) for _ in range(10_000))
+
+
+def test_a_node_of_slow_ranks_is_named_rank_by_rank() -> None:
+    found = changes(Watch(1.1, 3), [[1.0] * 24 + [1.3] * 8] * 3)
+    assert [change.rank for change in found[-1]] == list(range(24, 32))
+
+
+def test_spans_add_up_and_are_heard_while_a_step_is_computed_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0, 3.0, 10.0, 10.5])
+    monkeypatch.setattr("mt_plugin_callbacks.stragglers.time.perf_counter", lambda: next(times))
+    watch = Stopwatch(torch.device("cpu"))
+    watch.start()
+    watch.stop()
+    assert watch.seconds() == 0
+    watch.listens = True
+    watch.stop()  # of a block that is computed again
+    for _ in range(2):
+        watch.start()
+        watch.stop()
+    assert watch.seconds() == 2.5
+
+
+def test_a_layout_in_which_the_wait_cannot_be_told_apart_is_refused() -> None:
+    context = CallbackContext(
+        step=0,
+        total_steps=9,
+        output=None,
+        weights=SimpleNamespace(rank=0, world=2),
+        model=SimpleNamespace(layers=lambda: [SimpleNamespace(module=torch.nn.Linear(2, 2))] * 4),
+        config={"parallel": {"zero_stage": 3}, "train": {"compile": True}},
+    )
+    with pytest.raises(UsageError, match=r"leave out train\.compile, or the callback"):
+        Stragglers(StragglersConfig()).on_model_built(context)
+
+
+def test_one_rank_alone_is_compared_with_nobody(runs: Any) -> None:
+    with_it = runs.records(runs.train("run", callbacks={"stragglers": {}, "corruption-check": {}}))
+    assert with_it == runs.records(runs.train("plain"))
+
+
+@pytest.mark.long
+def test_a_rank_that_is_stopped_in_bursts_is_named_and_others_are_not(
+    machines: Callable[..., Path], said: Callable[[Path], list[str]]
+) -> None:
+    """Rank 2 of 4 is stopped half of the time, for some windows."""
+    folder = machines(
+        4, {"slow": {"stage": 0, "steps": 64, "window": 8, "stop": [2, 16, 64], "callbacks": [{"name": "stragglers"}]}}
+    )
+    told = said(folder / "slow")
+    assert any(
+        "stragglers: rank 2 on " in text and "computes" in text and "in 3 windows in a row" in text for text in told
+    ), told
