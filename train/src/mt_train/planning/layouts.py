@@ -35,8 +35,8 @@ FASTEST = 5
 ROWS_AT_A_TIME = "train.micro_batch_size"
 ALIKE = 1.01
 """Times up to this ratio are one where only the rows at a time differ: the first of them is shown."""
-RECOMPUTED = {False: 0.0, True: 1.0}
-"""Share of the forward that is computed again, by the value of ``train.activation_checkpointing``."""
+RECOMPUTED: dict[bool | str, float] = {False: 0.0, True: 1.0, "full": 1.0, "host": 1.0, "selective": 1.0}
+"""Share of the forward that is computed again at most, by the value of ``train.activation_checkpointing``."""
 MOST_SIZES = {"pipeline": 6, "sequence": 5, "expert": 4, "micro_batch_size": 8}
 """Values of each that are tried, so that there are fewer than 2,000 layouts."""
 
@@ -123,7 +123,7 @@ def layout_changes(config: RunConfig, plan: Plan) -> Iterator[dict[str, Any]]:
         if not groups or plan.world % (pipeline * sequence) or plan.global_batch_size % groups:
             continue
         rows = plan.global_batch_size // groups
-        for rows_at_a_time, recompute in product(_divisors(rows, MOST_SIZES["micro_batch_size"]), RECOMPUTED):
+        for rows_at_a_time, recompute in product(_divisors(rows, MOST_SIZES["micro_batch_size"]), (False, True)):
             yield {
                 "parallel.zero_stage": stage,
                 "parallel.pipeline": pipeline,
