@@ -134,7 +134,8 @@ class _LinearLoss(torch.autograd.Function):
             delta_CV.scatter_add_(1, labels_C1, -torch.full_like(sum_C1, 1 - smooth) * scale_C1)
             if smooth:
                 delta_CV -= scale_C1 * (smooth / vocabulary)
-            delta_CV = delta_CV.to(weight_VD.dtype)
+            if delta_CV.dtype != weight_VD.dtype:  # the logits in half precision have been read
+                delta_CV = room_CV[: len(hidden_CD)].copy_(delta_CV)
             if grad_nD is not None:
                 torch.mm(delta_CV, weight_VD, out=grad_nD[piece])
             if grad_VD is not None:
