@@ -165,7 +165,6 @@ LONG = (
     "integration/test_first_run.py::test_a_quarter_of_the_first_run_learns_more_than_how_often_letters_occur",
     "integration/test_first_run.py::test_the_run_folder_is_complete",
     "integration/test_first_run.py::test_it_says_what_it_trained_on_and_what_to_do_next",
-    "integration/test_first_run.py::test_every_process_count_and_launcher_trains_the_same",
     "integration/test_first_run.py::test_a_resumed_command_writes_what_an_uninterrupted_one_writes",
     *(
         f"families/test_families.py::{test}"

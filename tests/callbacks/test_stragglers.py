@@ -78,7 +78,7 @@ def test_one_rank_alone_is_compared_with_nobody(runs: Any) -> None:
     assert with_it == runs.records(runs.train("plain"))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_rank_that_is_stopped_in_bursts_is_named_and_others_are_not(
     machines: Callable[..., Path], said: Callable[[Path], list[str]]
 ) -> None:

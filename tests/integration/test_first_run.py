@@ -91,6 +91,7 @@ def test_it_says_what_it_trained_on_and_what_to_do_next(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.soak
 def test_every_process_count_and_launcher_trains_the_same(tmp_path: Path) -> None:
     """One launch each of others; our own is in tests/train/cli. What they compute is compared closely in tests/train/engine."""
     options = ["--model", "llama", "--train.steps", "3", "--train.global-batch-size", "16", "--eval.every-steps", "3"]

@@ -194,7 +194,7 @@ def kill_second_rank(process: subprocess.Popen[bytes], run: Path, steps: Sequenc
     return process.wait(timeout=500)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.real_start
 def test_a_run_of_which_a_rank_is_killed_twice_ends_as_if_nothing_had_happened(
     tmp_path: Path, needs: Callable[[str], None], monkeypatch: pytest.MonkeyPatch

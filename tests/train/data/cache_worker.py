@@ -15,7 +15,8 @@ from mt_train.data.encoding import Rules
 
 ROWS = 320
 RULES = Rules(max_len=12, truncation="split")
-chunks.CHUNK_ROWS = 16
+CHUNK_ROWS = 16
+"""Rows of a chunk, for whoever uses this."""
 
 
 class Rows:
@@ -55,6 +56,7 @@ def encode_share(root: Path, share: chunks.Share, *, workers: int = 1, seconds: 
 
 
 if __name__ == "__main__":
+    chunks.CHUNK_ROWS = CHUNK_ROWS
     root, workers, seconds, *share = sys.argv[1:]
     if share:
         encode_share(Path(root), chunks.Share(*map(int, share)), workers=int(workers), seconds=float(seconds))

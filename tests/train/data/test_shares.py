@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 from mt_core.errors import DataError
-from mt_train.data import chunk_files, leases
+from mt_train.data import chunk_files, chunks, leases
 from mt_train.data.cache import FINGERPRINT, PLAN, TokenCache, UnusableCacheError, open_samples
 from mt_train.data.chunks import Share
 from mt_train.data.encoding import encode
@@ -31,6 +32,14 @@ assert _spec.loader is not None
 worker = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(worker)
 MADE_OF = {"rows": "made up"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_chunks() -> Iterator[None]:
+    """Those of the worker, in this process too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "CHUNK_ROWS", worker.CHUNK_ROWS)
+        yield
 
 
 def cache_in(root: Path, said: list[str] | None = None) -> TokenCache:
