@@ -253,7 +253,7 @@ def time_opening(folder: Path) -> dict[str, float]:
     import numpy as np
 
     from mt_core.nn import TokenObjective
-    from mt_train.data.cache import HASH, HASHES, KNOWN, META, open_samples
+    from mt_train.data.cache_folder import HASH, HASHES, KNOWN, META, open_samples
     from mt_train.data.columns import COLUMNS, dtype_of
     from mt_train.data.loader import make_batch
 

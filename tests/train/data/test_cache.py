@@ -21,7 +21,7 @@ import pytest
 from mt_core.errors import DataError
 from mt_train.data import cache as cache_module
 from mt_train.data import chunk_files, chunks
-from mt_train.data.cache import HASHES, META, open_samples
+from mt_train.data.cache_folder import HASHES, META, building_of, open_samples
 from mt_train.data.encoding import encode
 from mt_train.data.measures import count_duplicates
 
@@ -255,7 +255,7 @@ def test_any_damage_of_any_file_is_told_and_the_rows_are_encoded_anew(
     said: list[str] = []
 
     def copied(folder: Path, *given: Any) -> None:
-        shutil.rmtree(cache_module.building_of(folder), ignore_errors=True)
+        shutil.rmtree(building_of(folder), ignore_errors=True)
         folder.mkdir()
         for name, data in whole.items():
             (folder / name).write_bytes(data)

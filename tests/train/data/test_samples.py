@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mt_core import DataError, Sample
 from mt_core.nn import TokenObjective
-from mt_train.data.cache import FINGERPRINT, HASH, HASHES, KNOWN, META, open_samples, seal
+from mt_train.data.cache_folder import FINGERPRINT, HASH, HASHES, KNOWN, META, open_samples, seal
 from mt_train.data.columns import dtype_of
 from mt_train.data.loader import Loader
 from mt_train.data.samples import EncodedSamples

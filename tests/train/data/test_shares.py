@@ -20,7 +20,8 @@ import pytest
 
 from mt_core.errors import DataError
 from mt_train.data import chunk_files, chunks, leases
-from mt_train.data.cache import FINGERPRINT, PLAN, TokenCache, UnusableCacheError, open_samples
+from mt_train.data.cache import TokenCache, UnusableCacheError
+from mt_train.data.cache_folder import FINGERPRINT, PLAN, open_samples
 from mt_train.data.chunks import Share
 from mt_train.data.encoding import encode
 from mt_train.data.leases import LEASE_SECONDS, hold_lease

@@ -21,12 +21,13 @@ def open_new(path: str, flags: int) -> int:
 
 
 @contextmanager
-def replace_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+def replace_file(path: Path, *, durable: bool = False, by_many: bool = False) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block has ended: a crash leaves the old or the new one.
 
-    A link at ``path`` is replaced, and not what it leads to. ``durable``: it is on the disk when this returns. Raises ``OSError``.
+    A link at ``path`` is replaced, and not what it leads to. ``durable``: it is on the disk when this returns. ``by_many``: several
+    processes may write it at a time, and one of theirs stays. Raises ``OSError``.
     """
-    stage_folder = path.with_name(f".tmp-{path.name}")
+    stage_folder = path.with_name(f".tmp-{os.getpid()}-{path.name}" if by_many else f".tmp-{path.name}")
     stage_folder.unlink(missing_ok=True)
     try:
         with open(stage_folder, "wb", opener=open_new) as file:

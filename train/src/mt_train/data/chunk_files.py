@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from mt_core.files.writing import replace_file
 from mt_train.data.columns import dtype_of, is_column
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
@@ -50,21 +51,13 @@ class ChunkHead:
 
 def write_chunk(path: Path, samples: EncodedSamples) -> None:
     """The samples as a file that is whole or not there."""
-    staged = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     assert samples.report.hashes is not None, "encode() made them"
     arrays = {name: np.ascontiguousarray(values, dtype_of(name)) for name, values in samples.columns.items()}
     arrays[_HASHES] = np.ascontiguousarray(samples.report.hashes, HASH)
     content = save(arrays, metadata={_REPORT: json.dumps(samples.report.as_dict())})
-    try:
-        with staged.open("wb") as file:
-            file.write(hashlib.sha256(content).digest())
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(path)
-    except OSError:
-        staged.unlink(missing_ok=True)
-        raise
+    with replace_file(path, durable=True, by_many=True) as file:
+        file.write(hashlib.sha256(content).digest())
+        file.write(content)
 
 
 def read_chunk(path: Path) -> EncodedSamples | None:
