@@ -333,7 +333,7 @@ def logs_of_trackio(port: int, runs: list[dict[str, Any]]) -> tuple[list[dict[st
 
 
 def ask_trackio(port: int, name: str, **parameters: Any) -> tuple[Any, int]:
-    """What its page is answered, and the bytes of it."""
+    """Return the answer to its page, and the bytes of it."""
     connection = HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         body = json.dumps(({} if name == "get_all_projects" else {"project": PROJECT}) | parameters)

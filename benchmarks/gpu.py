@@ -1,4 +1,4 @@
-"""What must hold on a GPU, and how fast it is there, beside ``transformers.Trainer``.
+"""Checks of a GPU's kernels, and the speed of training there, beside ``transformers.Trainer``.
 
     python benchmarks/gpu.py check|full|lora|limits [--out gpu.jsonl] [--resume] [--only NAME…] [--size tiny]
     python benchmarks/gpu.py table --out gpu.jsonl

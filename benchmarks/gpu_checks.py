@@ -1,4 +1,4 @@
-"""What must hold on a GPU before any speed counts. Each function returns figures; one that is off is an ``AssertionError`` that names it.
+"""Checks that come before any speed on a GPU. Each function returns figures; one that is off is an ``AssertionError`` that names it.
 
 ``tests/gpu`` runs the same functions. On a CPU they run too, on the kernels that a CPU has, and say so.
 """
@@ -22,7 +22,7 @@ from gpu_sides import built_engine, tokens
 from torch import Tensor
 
 MOST = 2e-2
-"""Of attention in bf16, relative to fp64: 2 ** -8 for each of queries, keys, probabilities and values, added up."""
+"""Largest error of attention in bf16, relative to fp64: 2 ** -8 for each of queries, keys, probabilities and values, added up."""
 
 
 def device() -> torch.device:

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from gpu_sizes import Size
+from train_step import with_peft
 
 RATE, DECAY, RANK = 1e-4, 0.1, 16
 SKIPPED = 3
 """Steps before the clock starts: they allocate, compile, and choose kernels."""
-TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 class Clock:
@@ -212,24 +212,7 @@ def train_peer(
     dtype = torch.bfloat16 if case.get("pure_bf16") or case.get("lora") else torch.float32
     model = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype, attn_implementation="sdpa")
     if case.get("lora"):
-        model = _with_peft(model)
+        model = with_peft(model, RANK)
     clock.last = time.perf_counter()
     InOrder(model=model, args=options, train_dataset=Rows(), callbacks=[Watch()]).train()
     return clock.result(losses, rows * length)
-
-
-def _with_peft(model: Any) -> Any:
-    """LoRA as ``--adapter lora`` has it: the same projections, scale and first values."""
-    from peft import LoraConfig, get_peft_model
-
-    from mt_core.adapters import uniform
-    from mt_core.nn import tensor_generator
-
-    adapted = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=TARGETS))
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if name.endswith("lora_A.default.weight"):
-                module = name.removeprefix("base_model.model.").removesuffix(".lora_A.default.weight")
-                drawn = uniform(parameter.cpu().float(), tensor_generator(0, module))
-                parameter.copy_(drawn)
-    return adapted

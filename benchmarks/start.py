@@ -1,4 +1,4 @@
-"""What a command costs before it does anything: processor and wall seconds of fresh processes, beside Python's own.
+"""Cost of a command before it does anything: processor and wall seconds of fresh processes, beside Python's own.
 
 The cases alternate, so that other work on the machine disturbs all of them alike; medians are shown, with the least in brackets. Beside the
 commands: an interpreter that does nothing, and imports that no command can do without. ``--modules`` adds which distributions the

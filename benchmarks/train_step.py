@@ -84,7 +84,7 @@ def make_weights(folder: Path, kind: str) -> None:
     AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SHAPE, **MORE.get(kind, {}))).save_pretrained(folder)
 
 
-def with_peft(model: Any) -> Any:
+def with_peft(model: Any, rank: int = RANK) -> Any:
     """LoRA as ``--adapter lora`` has it: the same projections, scale and first values."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -93,12 +93,12 @@ def with_peft(model: Any) -> Any:
     from mt_core.nn import tensor_generator
 
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    adapted = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets))
+    adapted = get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if name.endswith("lora_A.default.weight"):
                 module = name.removeprefix("base_model.model.").removesuffix(".lora_A.default.weight")
-                parameter.copy_(uniform(parameter, tensor_generator(0, module)))
+                parameter.copy_(uniform(parameter.cpu().float(), tensor_generator(0, module)))
     return adapted
 
 

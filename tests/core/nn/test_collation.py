@@ -197,7 +197,7 @@ def test_document_lengths_are_the_runs_of_each_row(ids: list[list[int]]) -> None
 
 
 def test_a_part_of_a_row_has_memory_for_its_own_tokens_and_knows_whole_documents() -> None:
-    """Of a row that 8 ranks share each holds an eighth: no (B, T) tensor of whole rows stays."""
+    """Each of 8 ranks that share a row holds an eighth of it: no (B, T) tensor of whole rows stays."""
     sizes = (700, 1, 299, 24)
     whole = collate(
         flatten([[Sample(ids=list(range(size)), trained=[True] * size, row_id=str(size)) for size in sizes]]),

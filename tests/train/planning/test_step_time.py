@@ -124,3 +124,10 @@ def test_every_gpu_says_where_its_figures_are_from() -> None:
 def test_an_unknown_gpu_is_told_the_nearest_names(name: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"Did you mean {near}"):
         find_gpu(name)
+
+
+def test_masters_of_our_own_reduce_gradients_once_where_deepspeed_adds_them_up_everywhere() -> None:
+    sizes = {"ranks": 4, "numbers": 8e9, "trained": 8e9, "weight_bytes": 2, "gradient_bytes": 4}
+    _, theirs = zero_bytes(1, **sizes)
+    _, own = zero_bytes(1, **sizes, own_masters=True)
+    assert (theirs, own) == (0.75 * 8e9 * (2 * 4 + 2), 0.75 * 8e9 * (4 + 2))

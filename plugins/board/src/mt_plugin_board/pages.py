@@ -14,7 +14,7 @@ from .view import NAMES, machine_figures
 def page(kind: str) -> bytes:
     """Return a page: ``index``, ``runs`` or ``search``."""
     style = asset("report.css") + _own("board.css")
-    script = asset("charts.js") + _own("parallel.js") + _own("board.js")
+    script = asset("elements.js") + asset("charts.js") + _own("parallel.js") + _own("board.js")
     title = {"index": "Runs", "runs": "Run", "search": "Search"}[kind]
     head = element(
         "header",

@@ -37,7 +37,7 @@ class MdsConfig(FileConfig):
 
 @dataclass(frozen=True, eq=False)
 class _Shard:
-    """What an index says of a shard."""
+    """Entry of a shard in its index."""
 
     folder: Path
     raw: Mapping[str, Any]

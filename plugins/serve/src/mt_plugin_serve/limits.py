@@ -1,4 +1,4 @@
-"""What a server takes at most: its options, checked in one place. Torch is not imported."""
+"""Limits of a server: its options, checked in one place. Imports no torch."""
 
 from __future__ import annotations
 

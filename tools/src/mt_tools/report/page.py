@@ -26,7 +26,12 @@ def page(runs: Sequence[Run]) -> str:
         element("main", *_main(runs, [*figures(runs, drawn)])),
         json_script(chart_data(runs, drawn), "figures"),
     ]
-    return document(f"{title} – run report", asset("report.css"), asset("charts.js") + asset("report.js"), *body)
+    return document(
+        f"{title} – run report",
+        asset("report.css"),
+        asset("elements.js") + asset("charts.js") + asset("report.js"),
+        *body,
+    )
 
 
 def document(title: str, style: str, script: str, *body: Markup, pictures: bool = False, connects: bool = False) -> str:

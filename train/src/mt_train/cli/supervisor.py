@@ -25,7 +25,7 @@ LOG = "supervisor.log"
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a supervisor asks for: a run on so many ranks, which goes on from the run's own checkpoint where it has ``saved`` one since the
+    """Request of a supervisor: a run on so many ranks, which goes on from the run's own checkpoint where it has ``saved`` one since the
     command began."""
 
     ranks: int

@@ -36,7 +36,7 @@ _HEAD = _DIGEST + 8
 
 @dataclass(frozen=True)
 class ChunkHead:
-    """What a chunk says before its values: bytes of the file, its SHA-256, values of each column, and its report with hashes."""
+    """Head of a chunk, which comes before its values: bytes of the file, its SHA-256, values of each column, and its report with hashes."""
 
     size: int
     digest: str

@@ -70,7 +70,7 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a micro-batch costs on the rank with most of it, by token: forward operations of ``products`` with weights and of ``attention``,
+    """Cost of a micro-batch on the rank with most of it, by token: forward operations of ``products`` with weights and of ``attention``,
     ``channels`` (L·D). ``backward``: how many forwards it takes; ``recomputed``: share of the forward that is done again.
     ``tokens`` t on a rank; ``rounds`` m. ``peak``: operations a second."""
 
@@ -143,7 +143,14 @@ def step_time(
 
 
 def zero_bytes(
-    stage: int, *, ranks: int, numbers: float, trained: float, weight_bytes: int, gradient_bytes: int
+    stage: int,
+    *,
+    ranks: int,
+    numbers: float,
+    trained: float,
+    weight_bytes: int,
+    gradient_bytes: int,
+    own_masters: bool = False,
 ) -> tuple[float, float]:
     """Return bytes that a rank receives for each micro-batch and once a step, to share n ``numbers``, some of them trained, among W ranks.
 
@@ -151,8 +158,9 @@ def zero_bytes(
     stage  a micro-batch                             a step
     =====  ========================================  ==================================================
     0      0                                         gradients all-reduced: twice
-    1      0                                         the same in bf16 (fp32 sums); reduced once in fp32
-                                                     and fp16; updated weights gathered
+    1      0                                         the same in bf16 (fp32 sums) by DeepSpeed; reduced once
+                                                     in fp32, fp16 and by masters of our own; updated weights
+                                                     gathered
     2      gradients reduced                         updated weights gathered
     3      weights gathered twice, gradients reduced 0
     =====  ========================================  ==================================================
@@ -166,7 +174,7 @@ def zero_bytes(
     if stage == 2:
         return gradients, weights * trained
     if stage == 1:
-        twice = 2 if gradient_bytes > weight_bytes else 1
+        twice = 2 if gradient_bytes > weight_bytes and not own_masters else 1
         return 0.0, twice * gradients + weights * trained
     return 0.0, 2 * gradients
 

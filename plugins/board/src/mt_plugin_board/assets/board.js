@@ -2,11 +2,7 @@
    one is everything, so that a page that was cut off lacks nothing and has nothing twice. What a reader chooses is in the address. */
 {
   const byId = (id) => document.getElementById(id);
-  const make = (name, properties = {}, ...children) => {
-    const made = Object.assign(document.createElement(name), properties);
-    made.append(...children);
-    return made;
-  };
+  const { node: make } = elements;
   const main = byId("main"), kind = main.dataset.page;
   const address = new URLSearchParams(location.search);
   const remember = (changes) => {

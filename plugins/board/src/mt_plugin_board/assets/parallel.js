@@ -6,17 +6,7 @@ const parallelAxes = ({ figure, onPick }) => {
   const HEIGHT = 300, TOP = 34, BOTTOM = 16, LEFT = 16, RIGHT = 104, APART = 128;
   const MOST_LINES = 1000, MOST_NAMES = 14, MOST_LETTERS = 17, FEW_VALUES = 8;
   const LOGARITHMIC = 50; // positive numbers whose largest is so many times the least
-  const node = (name, properties = {}, ...children) => {
-    const made = Object.assign(document.createElement(name), properties);
-    made.append(...children);
-    return made;
-  };
-  const shape = (name, attributes = {}, ...children) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
-  };
+  const { node, shape } = elements;
   const cut = (text) => (text.length > MOST_LETTERS ? `${text.slice(0, MOST_LETTERS - 1)}…` : text);
   const said = node("p", { className: "detail", role: "status" }), place = node("div", { className: "scroll lines", tabIndex: 0, role: "group" });
   const element = node("section", { hidden: true }, node("h2", {}, "Settings and figure"), place, said);

@@ -1,4 +1,3 @@
-"use strict";
 /* Draws curves of runs. Data: {average_over, charts, runs: [{name, axes: {tokens, time}, series}]}, where a series has
    columns: x first step, last step of a group (absent: groups of one step), y mean (null: a gap), lo and hi.
    `figures` are the frames by their keys, `controls` the element for what a reader chooses, `chosen` what is chosen at first
@@ -12,17 +11,7 @@ const drawCurves = (data, figures, controls, chosen = {}, onChange = () => {}) =
 
   // ------------------------------------------------------------------------------------------------------- elements
 
-  const node = (name, properties = {}, ...children) => {
-    const made = Object.assign(document.createElement(name), properties);
-    made.append(...children);
-    return made;
-  };
-  const shape = (name, attributes = {}, ...children) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
-  };
+  const { node, shape } = elements;
   const colour = (index) => `s${index % COLOURS}` + (index < COLOURS ? "" : " dashed");
 
   // -------------------------------------------------------------------------------------------------------- numbers
