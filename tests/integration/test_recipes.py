@@ -1,4 +1,4 @@
-"""Each installed recipe: every one resolves, is planned on paper and trains two steps at a tiny size, with all its other keys as they are."""
+"""Each installed recipe is planned on paper and trains two steps at a tiny size, with all its other keys as they are."""
 
 from __future__ import annotations
 

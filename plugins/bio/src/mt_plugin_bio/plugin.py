@@ -104,5 +104,7 @@ def _esm(config: EsmConfig) -> Encoder:
 @hookimpl
 def mt_recipes() -> list[Component]:
     return [
-        Component(name="dna-caption", summary="what a sequence of DNA is, in words, over HyenaDNA"),
+        Component(
+            name="dna-caption", summary="what a sequence of DNA is, in words, over HyenaDNA; of 1B on a GPU of 8 GB"
+        ),
     ]

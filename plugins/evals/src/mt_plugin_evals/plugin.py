@@ -37,5 +37,7 @@ def mt_metrics() -> list[Component]:
 @hookimpl
 def mt_recipes() -> list[Component]:
     return [
-        Component(name="sft-exam", summary="a low-rank pair on answers, asked MMLU after each pass"),
+        Component(
+            name="sft-exam", summary="a low-rank pair on answers, asked MMLU after each pass; of 1B on a GPU of 12 GB"
+        ),
     ]

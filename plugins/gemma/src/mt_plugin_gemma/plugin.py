@@ -58,5 +58,5 @@ def _build(config: GemmaConfig) -> TrainModel:
 @hookimpl
 def mt_recipes() -> list[Component]:
     return [
-        Component(name="gemma-1b-chat-lora", summary="Gemma 3 1B on conversations of your own"),
+        Component(name="gemma-1b-chat-lora", summary="Gemma 3 1B on conversations of your own; on a GPU of 8 GB"),
     ]

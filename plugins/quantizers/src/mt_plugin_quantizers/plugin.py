@@ -70,5 +70,7 @@ def _layers() -> ModuleType:
 @hookimpl
 def mt_recipes() -> list[Component]:
     return [
-        Component(name="qlora", summary="a low-rank pair over weights of four bits, on answers"),
+        Component(
+            name="qlora", summary="a low-rank pair over weights of four bits, on answers; of 8B on a GPU of 16 GB"
+        ),
     ]

@@ -57,6 +57,7 @@ def _build(config: QwenConfig) -> TrainModel:
 def mt_recipes() -> list[Component]:
     return [
         Component(
-            name="qwen-gsm8k-grpo", summary="Qwen 2.5 1.5B learns grade-school sums from whether its answer is right"
+            name="qwen-gsm8k-grpo",
+            summary="Qwen 2.5 1.5B learns grade-school sums from whether its answer is right; on a GPU of 24 GB",
         ),
     ]

@@ -20,7 +20,8 @@ Trains a language model. Every key of the YAML config is also an option, with '-
   mt-train --model llama --model.n-layers 6 --train.steps 500 --optimizer.lr 1e-3
 
 The command itself:
-  --config FILE              YAML or JSON config; options on the command line win
+  --recipe NAME              a run that a distribution ships, under all other keys (`mt-plugins recipes` lists them)
+  --config FILE              YAML or JSON config; options on the command line win; may be repeated, the later file wins
   --output FOLDER            where the run goes; default runs/MODEL-SIZE-NNN; none writes no file
   --overwrite                replace what an earlier run wrote there
   --resume RUN|auto          go on from the last checkpoint of a run, or from one checkpoint; auto: go on in --output

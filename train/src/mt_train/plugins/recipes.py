@@ -1,6 +1,6 @@
 """Recipes: configs of whole runs that distributions ship, found by name.
 
-The file of recipe ``NAME`` is ``recipes/NAME.yaml`` in the package of the plugin that offers it; the component has its name and its summary.
+The file of recipe ``NAME`` is ``recipes/NAME.yaml`` in the package of the plugin that offers it; the component says what it is for.
 """
 
 from __future__ import annotations
