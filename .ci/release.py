@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tomllib
 import venv
+from itertools import chain
 from pathlib import Path
 
 import wheels
@@ -32,13 +33,14 @@ UNRELEASED = " (unreleased)"
 def faults(version: str) -> list[str]:
     """What in the sources speaks against a release of this version."""
     found = [] if __version__ == version else [f"mt_core.__version__ is {__version__}, and the release {version}"]
-    for name, folder in wheels.distributions().items():
+    ours = wheels.distributions()
+    for name, folder in ours.items():
         project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
         if project["version"] != version:
             found.append(f"{name} has version {project['version']}, and the release {version}: mend its pyproject.toml")
-        lines = [*project["dependencies"], *sum(project.get("optional-dependencies", {}).values(), [])]
-        for need in map(Requirement, lines):
-            if need.name in wheels.distributions() and not need.specifier.contains(version, prereleases=True):
+        extras = project.get("optional-dependencies", {}).values()
+        for need in map(Requirement, chain(project["dependencies"], *extras)):
+            if need.name in ours and not need.specifier.contains(version, prereleases=True):
                 found.append(f"{name} wants {need}, which has no {version}: widen the range in its pyproject.toml")
         if not section(folder, version):
             found.append(f"{name} says nothing under '## {version}' in its CHANGELOG.md: write what a user gets")
@@ -61,7 +63,8 @@ def section(folder: Path, version: str) -> str:
 
 def notes(version: str) -> str:
     """What is new, by distribution, in the order in which they are built."""
-    parts = [f"## {name}\n\n{section(wheels.distributions()[name], version)}" for name in wheels.in_order()]
+    ours = wheels.distributions()
+    parts = [f"## {name}\n\n{section(ours[name], version)}" for name in wheels.in_order()]
     return "\n\n".join([f"# mt {version}", *parts]) + "\n"
 
 
