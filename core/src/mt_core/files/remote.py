@@ -153,7 +153,7 @@ def attempt(url: str, call: Callable[[], _T]) -> _T:
 def fetch(file: RemoteFile, place: Path) -> None:
     """Copy a file to ``place``, once among all processes; what was fetched before is kept. Raises ``DataError``, ``OSError``."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_name(f".{place.name}.part")
+    part = place.with_name(f".{file.version}-{place.name}.part")
     with _lock(part.with_suffix(".lock")):
         if place.exists():
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, UsageError
+from mt_core.files import is_remote
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
@@ -19,6 +20,7 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import load_plugins, show_notices
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.remote_run import fetch_run
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.folder import LOCK, check_usable, next_run_folder
@@ -102,6 +104,9 @@ def _train(words: list[str]) -> int:
 def _request(line: CommandLine, kinds: Kinds) -> Request:
     """YAML or JSON under the command line, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
+    if is_remote(flags.get("resume", "")):
+        output = flags.pop("output", None)
+        flags["resume"] = str(fetch_run(flags["resume"], Path(output) if output else None))
     stored = _read_stored_config(Path(flags["config"])) if "config" in flags else {}
     origins = dict.fromkeys(dotted_keys(stored), str(flags.get("config", "")))
     origins |= dict.fromkeys(dotted_keys(line.raw), "command line")
