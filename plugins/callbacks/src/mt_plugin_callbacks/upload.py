@@ -50,7 +50,8 @@ class Upload:
 
     def on_checkpoint_saved(self, context: CallbackContext) -> Control | None:
         """Copy it, behind what it is resumed with, and what is still owed."""
-        assert context.checkpoint is not None and context.output is not None, "a checkpoint was saved"
+        assert context.checkpoint is not None, "a checkpoint was saved"
+        assert context.output is not None, "on_run_start has refused that"
         self._waiting += [path for name in NEEDED if _is_own(path := context.output / name)]
         self._waiting.append(context.checkpoint)
         return self._catch_up(context)

@@ -1,4 +1,7 @@
-"""A run behind an address (``s3://bucket/runs/NAME``, as callback ``upload`` leaves it), fetched to go on with it here. Imports no torch."""
+"""A run behind an address (``s3://bucket/runs/NAME``, as callback ``upload`` leaves it), fetched to go on with it here.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from mt_core.errors import CheckpointError, OutputError
 from mt_core.files import RemoteFile, fetch, list_remote
+from mt_core.files.scratch import scratch_folder
 from mt_core.plugins.lock_file import RUN_FILE
 from mt_train.checkpoint.folder import FILES, LOCK, is_inside
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest, verify
@@ -54,9 +58,9 @@ def _fetch_missing(run: str, folder: Path, wanted: str | None) -> None:
         _refuse_content(folder, run)
         for name in sorted(_OWN & files.keys()):
             _fetch_anew(files[name], folder / name)
-    elif not _is_same_run(files[RUN_FILE], folder):
+    elif not _is_same_run(files, folder):
         raise CheckpointError(
-            f"{folder} is another run, or went on with other options than {run}: give another --output, or go on from here with"
+            f"{folder} is another run than {run}, with which it has no checkpoint in common: give another --output, or go on from here with"
             f" --resume {folder}"
         )
     store = CheckpointStore(folder)
@@ -84,7 +88,9 @@ def _fetch_checkpoint(files: Mapping[str, RemoteFile], inside: str, staging: Pat
     _fetch_anew(files[f"{inside}/{MANIFEST}"], staging / MANIFEST)
     named = read_manifest(staging)["files"]
     if missing := sorted(name for name in named if f"{inside}/{name}" not in files or not is_inside(name)):
-        raise CheckpointError(f"{inside} lacks {', '.join(missing[:5])}, which its manifest names; name another checkpoint")
+        raise CheckpointError(
+            f"{inside} lacks {', '.join(missing[:5])}, which its manifest names; name another checkpoint"
+        )
     for name in named:
         fetch(files[f"{inside}/{name}"], staging / name)
     _sweep(staging)
@@ -111,13 +117,18 @@ def _refuse_content(folder: Path, run: str) -> None:
     """A fetch that was cut off goes on; anything else in the folder is somebody's."""
     content = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if foreign := sorted(name for name in content - _OWN - {FOLDER} if not name.startswith(".")):
-        raise CheckpointError(f"{folder} has {', '.join(foreign[:5])} and no checkpoint: give another --output for {run}")
+        raise CheckpointError(
+            f"{folder} has {', '.join(foreign[:5])} and no checkpoint: give another --output for {run}"
+        )
 
 
-def _is_same_run(file: RemoteFile, folder: Path) -> bool:
-    other = folder / f".tmp-{RUN_FILE}"
-    _fetch_anew(file, other)
-    try:
-        return other.read_bytes() == (folder / RUN_FILE).read_bytes()
-    finally:
-        other.unlink()
+def _is_same_run(files: Mapping[str, RemoteFile], folder: Path) -> bool:
+    """Return whether a save of both is the same one, or their configs are; a run that goes on writes its config anew."""
+    saves = [f"{FOLDER}/{path.name}/{MANIFEST}" for _, path in CheckpointStore(folder).list()]
+    return any(name in files and _is_equal(files[name], folder / name) for name in (*saves, RUN_FILE))
+
+
+def _is_equal(file: RemoteFile, here: Path) -> bool:
+    with scratch_folder() as folder:
+        fetch(file, folder / "there")
+        return here.is_file() and (folder / "there").read_bytes() == here.read_bytes()
