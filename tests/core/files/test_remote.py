@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import mt_core.files.remote as remote
 from mt_core.errors import DataError
-from mt_core.files import files_of, is_remote, list_remote
+from mt_core.files import files_of, forget_remote, is_remote, list_remote
 
 CONTENT = bytes(range(256)) * 12  # three pieces of the test's size
 
@@ -50,7 +50,9 @@ class Faulty(MemoryFileSystem):  # type: ignore[misc]
             raise PermissionError("403 Forbidden")
         if Faulty.kind == "error":
             raise OSError("connection reset")
-        return True
+        if Faulty.kind == "change":
+            self.pipe_file("/bucket/rows.jsonl", CONTENT[::-1])
+        return Faulty.kind == "half"
 
     def info(self, path: str, **rest: Any) -> Any:
         self._strike()
@@ -84,6 +86,7 @@ def let_go() -> None:
     for handle in remote._HELD.values():
         os.close(handle)
     remote._HELD.clear()
+    forget_remote()
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -121,6 +124,19 @@ def test_a_storage_that_fails_for_good_at_any_operation_leaves_no_file_and_keeps
         assert Faulty.done == total - came
 
 
+def test_a_file_that_is_replaced_while_it_is_fetched_is_never_of_two_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    total = operations()
+    for first in range(1, total):
+        monkeypatch.setenv("MT_CACHE", str(tmp_path / f"change-{first}"))
+        Faulty().pipe("/bucket/rows.jsonl", CONTENT)
+        Faulty.plan(first=first, kind="change")
+        with pytest.raises(DataError, match="changed while it was fetched"):
+            files_of("faulty://bucket/rows.jsonl")
+        assert files_of("faulty://bucket/rows.jsonl")[0].read_bytes() == CONTENT[::-1]
+
+
 def test_a_refusal_is_not_asked_for_again():
     Faulty.plan(first=0, count=1_000, kind="refused")
     with pytest.raises(DataError, match=r"is refused or not there \(PermissionError: 403 Forbidden\)"):
@@ -128,12 +144,15 @@ def test_a_refusal_is_not_asked_for_again():
     assert Faulty.done == 1
 
 
-def test_a_file_that_changes_has_another_copy_and_one_that_does_not_is_not_read_again():
+def test_a_file_that_changes_has_another_copy_in_the_next_run_and_one_that_does_not_is_not_read_again():
     first = files_of("faulty://bucket/rows.jsonl")
+    forget_remote()
     Faulty.plan()
     assert files_of("faulty://bucket/rows.jsonl") == first
     assert Faulty.done == 1
     Faulty().pipe("/bucket/rows.jsonl", b"{}\n")
+    assert files_of("faulty://bucket/rows.jsonl") == first  # this run's rows are of one version
+    forget_remote()
     second = files_of("faulty://bucket/rows.jsonl")
     assert (second[0].read_bytes(), first[0].read_bytes()) == (b"{}\n", CONTENT)
 

@@ -39,6 +39,8 @@ _TIME = ("modified", "mtime", "created")
 """How keys begin, or those of times end, in lower case without -, under which file systems tell one version of a file from another."""
 _HELD: dict[Path, int] = {}
 """Handles that share the locks of folders which this process reads."""
+_FOUND: dict[tuple[str, ...], list[Path]] = {}
+"""What addresses stood for when this run asked: its rows and what tells them from others are of one version."""
 _T = TypeVar("_T")
 
 
@@ -71,22 +73,34 @@ class RemoteFile:
 def remote_files(url: str, *suffixes: str, root: Path) -> list[Path]:
     """Copies of the file, of a folder's files with the first of ``suffixes`` that any has, or of a pattern's; sorted by address.
 
-    They stay as long as this process lives. Raises ``DataError`` where the address is not served, or the cache has no room.
+    They stay as long as this process lives, and are looked for once (``forget_remote``). Raises ``DataError`` where the address is not served, or the cache has no room.
     """
+    asked = (url, *suffixes, str(root))
+    if asked in _FOUND:
+        return list(_FOUND[asked])
     found = sorted(list_remote(url, *suffixes), key=lambda each: each.name)
     places = [each.place(root) for each in found]
     try:
         for folder in dict.fromkeys(place.parent for place in places):
             _hold(folder)
         missing = [(each, place) for each, place in zip(found, places, strict=True) if not place.exists()]
-        _make_room(root, sum(each.size for each, _ in missing), url)
+        needed = sum(each.size for each, _ in missing)
+        _make_room(root, needed, url)
+        if missing:
+            logging.getLogger("mt_core").info(f"fetching {len(missing):,} files ({needed:,} bytes) of {url}")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(lambda pair: fetch(*pair), missing))
     except OSError as error:
         raise DataError(
             f"the cache {root} cannot be used: {error.strerror or error}. Set MT_CACHE to a folder"
         ) from error
-    return places
+    _FOUND[asked] = places
+    return list(places)
+
+
+def forget_remote() -> None:
+    """Look anew at what addresses stand for, as each run does when it begins."""
+    _FOUND.clear()
 
 
 def list_remote(url: str, *suffixes: str) -> list[RemoteFile]:
@@ -157,7 +171,6 @@ def fetch(file: RemoteFile, place: Path) -> None:
     with _lock(part.with_suffix(".lock")):
         if place.exists():
             return
-        logging.getLogger("mt_core").info(f"fetching {file.address} ({file.size:,} bytes)")
         with open(
             os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+b", buffering=0
         ) as out:

@@ -104,6 +104,11 @@ def _train(words: list[str]) -> int:
 def _request(line: CommandLine, kinds: Kinds) -> Request:
     """YAML or JSON under the command line, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
+    if is_remote(flags.get("output", "")):
+        raise UsageError(
+            f"--output {redact(flags['output'])} is an address, and a run writes to a disk; give a folder, and --callbacks upload, which"
+            " copies what it saves to --callbacks.upload.url"
+        )
     if is_remote(flags.get("resume", "")):
         output = flags.pop("output", None)
         flags["resume"] = str(fetch_run(flags["resume"], Path(output) if output else None))
