@@ -16,7 +16,6 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -73,8 +72,11 @@ class RemoteFile:
 def remote_files(url: str, *suffixes: str, root: Path) -> list[Path]:
     """Copies of the file, of a folder's files with the first of ``suffixes`` that any has, or of a pattern's; sorted by address.
 
-    They stay as long as this process lives, and are looked for once (``forget_remote``). Raises ``DataError`` where the address is not served, or the cache has no room.
+    They stay as long as this process lives, and are looked for once (``forget_remote``). Raises ``DataError`` where the address is
+    not served, or the cache has no room.
     """
+    from concurrent.futures import ThreadPoolExecutor  # here: listing plugins imports none of it
+
     asked = (url, *suffixes, str(root))
     if asked in _FOUND:
         return list(_FOUND[asked])
@@ -126,7 +128,7 @@ def remote_system(url: str) -> tuple[Any, str]:
             f"{redact(url)} has a secret in it, or is a chain. Addresses are saved with a run: give keys through the environment (for"
             " s3:// AWS_ACCESS_KEY_ID and its secret) or fsspec's config, and a plain address here"
         )
-    import fsspec  # here: listing plugins imports none of it
+    import fsspec
     from fsspec.registry import known_implementations
 
     protocol = url.partition("://")[0]
