@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, ConfigError, UsageError
+from mt_core.files import is_remote
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
@@ -19,6 +20,7 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import load_plugins, show_notices
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.remote_run import fetch_run
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.folder import LOCK, check_usable, next_run_folder
@@ -108,6 +110,7 @@ def _train(words: list[str]) -> int:
 def _request(line: CommandLine, host: PluginHost) -> Request:
     """A recipe, YAML or JSON files over it, the command line on top, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
+    flags = _with_local_folders(flags)
     layers = [*read_recipe(flags["recipe"], host)] if "recipe" in flags else []
     for path in map(Path, map(expand, flags.get("config", []))):
         if path.name == RUN_FILE and (note := check_lock(path.parent)):  # it repeats a run, whose plugins must be here
@@ -115,6 +118,20 @@ def _request(line: CommandLine, host: PluginHost) -> Request:
         layers += read_layers(path)
     found = Layers.of([*layers, Layer("command line", line.raw)], host.kinds)
     return Request(flags, found.raw, found)
+
+
+def _with_local_folders(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags, with the run that an address means fetched. Raises ``UsageError`` for an address to write to."""
+    if is_remote(flags.get("output", "")):
+        raise UsageError(
+            f"--output {redact(flags['output'])} is an address, and a run writes to a disk; give a folder, and --callbacks upload, which"
+            " copies what it saves to --callbacks.upload.url"
+        )
+    if not is_remote(flags.get("resume", "")):
+        return flags
+    output = flags.get("output")
+    kept = {name: value for name, value in flags.items() if name != "output"}
+    return {**kept, "resume": str(fetch_run(flags["resume"], Path(output) if output else None))}
 
 
 def train_once(request: Request, host: PluginHost) -> int:

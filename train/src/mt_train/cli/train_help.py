@@ -25,7 +25,7 @@ The command itself:
   --output FOLDER            where the run goes; default runs/MODEL-SIZE-NNN; none writes no file
   --overwrite                replace what an earlier run wrote there
   --resume RUN|auto          go on from the last checkpoint of a run, or from one checkpoint; auto: go on in --output
-                             where a run has saved something, else start it
+                             where a run has saved something, else start it; s3://… is fetched into --output (runs/NAME)
   --train.seeds 1,2,3        one run a seed, in turn; mean and deviation of the results
   --nproc-per-node N|auto    processes on this machine
   --restart N                start a run that failed again, up to N times, from its last checkpoint, on the devices that are left
