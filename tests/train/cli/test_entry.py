@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,18 @@ def test_every_option_of_the_first_help_exists() -> None:
     shown = set(re.findall(r"--([a-z][a-z.-]*)", SHORT_HELP.partition("\n")[2].replace("list --components", "")))
     assert len(shown) >= 20
     assert shown <= known
+
+
+def test_the_examples_of_the_first_help_make_one_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "a", "response": "b"}\n')
+    shown = re.findall(
+        r"^  (--(?:model|dataset|adapter|optimizer|train|data|checkpoint)[a-z.-]*) ([\w.-]+) ", SHORT_HELP, re.MULTILINE
+    )
+    assert len(shown) == 8
+    words = [word for pair in shown for word in pair]
+    assert main([*words, "--dataset.path", str(rows), "--objective", "sft", "--print-config"]) == 0
+    assert "global_batch_size: 32" in capsys.readouterr().out
 
 
 def test_h_alone_is_the_same_page(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,12 @@ SHORT_HELP = """usage: mt-train --model NAME [--config FILE] [--key value …]
 Trains a language model. What people set, an example each:
   --model llama                    the family
   --model.weights FOLDER|ORG/NAME  start from these weights; --model.variant tiny: from nothing, in this size
-  --dataset.path rows.jsonl        the rows; --dataset NAME for another source
+  --dataset jsonl                  where rows are from, with --dataset.path rows.jsonl; without it a demo
   --adapter lora                   train an adapter; without it all weights
   --optimizer.lr 1e-4              its learning rate; --optimizer NAME, --schedule NAME for others
   --train.steps 500                or --train.epochs 2
   --train.global-batch-size 32     rows of a step, on all devices together
-  --data.max-len 1024              tokens of the longest sample
+  --data.max-len 256               tokens of the longest sample
   --checkpoint.every-steps 100     how often the run is saved
   --config run.yaml                the same keys from a file; the command line wins
   --output runs/mine               the run's folder; --overwrite replaces it, --resume auto goes on in it

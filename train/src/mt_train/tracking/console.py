@@ -51,22 +51,23 @@ class ProgressLines:
     def append(self, record: StepRecord) -> None:
         """Collect; print on every ``every_steps``-th step, the first, the last and each evaluation."""
         self._pending.append(record)
-        left = self._time_left(record.step)
-        self._show(record, left)
+        self._show(record)
         if self._bar is not None:
-            self._bar.advance(record.step, left)
+            self._bar.advance(record.step, self._time_left(record.step))
 
     def close(self) -> None:
         """Leave the lines alone on the terminal."""
         if self._bar is not None:
             self._bar.close()
 
-    def _show(self, record: StepRecord, left: str) -> None:
+    def _show(self, record: StepRecord) -> None:
         first = record.step == self._first + 1
         if not (first or record.evaluation or record.step % self._every == 0 or record.step == self._total):
             return
         width = len(str(self._total))
-        self._say(f"step {record.step:>{width}}/{self._total} | {self.line(self._pending)} | {left} left")
+        self._say(
+            f"step {record.step:>{width}}/{self._total} | {self.line(self._pending)} | {self._time_left(record.step)} left"
+        )
         self._pending = []
 
     def _time_left(self, step: int) -> str:
