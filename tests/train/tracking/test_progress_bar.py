@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -38,12 +39,12 @@ sys.exit(run_command(run, debug=True))
 """
 
 
-def run_in_terminal(seconds: float, term: str = "xterm") -> str:
-    """What a terminal of 100 columns gets from a run whose steps take so long."""
+def run_in_terminal(seconds: float, term: str = "xterm", output: BinaryIO | None = None) -> str:
+    """What a terminal of 100 columns gets from a run whose steps take so long; ``output`` gets what is for standard output."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": term, "COLUMNS": "100", "LINES": "24"}
     command = [sys.executable, "-c", CODE, str(seconds)]
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
+    with subprocess.Popen(command, stdin=slave, stdout=output or slave, stderr=slave, env=environment) as process:
         os.close(slave)
         said = b""
         while True:
@@ -113,3 +114,10 @@ def test_a_pipe_and_a_file_have_lines_alone(tmp_path: Path) -> None:
     assert text.count("step ") == 3
     assert "\x1b" not in text
     assert "\r" not in text
+
+
+def test_lines_stay_in_the_file_that_standard_output_is_sent_to(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "wb") as file:
+        seen = run_in_terminal(5.0, output=file)
+    assert (tmp_path / "log").read_text().count("step ") == 3
+    assert "━" not in seen
