@@ -53,6 +53,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def test_bash_completes_options_and_names_in_a_tenth_of_a_second(scripts: dict[str, Path]) -> None:
     assert complete(scripts["bash"], "--model", "lla") == ["llama"]
     assert complete(scripts["bash"], "--model", "llama", "--adapter", "dor") == ["dora"]
+    assert complete(scripts["bash"], "--recipe", "dna-c") == ["dna-caption"]
     assert complete(scripts["bash"], "--train.st") == ["--train.steps"]
     assert complete(scripts["bash"], "--completion", "z") == ["zsh"]
     assert complete(scripts["bash"], "--help", "ev") == ["eval", "evaluations"]

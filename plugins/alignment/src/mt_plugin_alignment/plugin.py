@@ -69,3 +69,12 @@ def mt_preference_losses() -> list[Component]:
 @hookimpl
 def mt_objectives() -> list[ObjectiveComponent]:
     return list(OBJECTIVES)
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(name="dpo", summary="pairs of answers under a low-rank pair, behind sft"),
+        Component(name="reward", summary="a model that scores answers, from pairs"),
+        Component(name="grpo", summary="answers of the model, compared by a reward of your own"),
+    ]

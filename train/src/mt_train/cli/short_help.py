@@ -14,6 +14,7 @@ Trains a language model. What people set, an example each:
   --train.global-batch-size 32     rows of a step, on all devices together
   --data.max-len 256               tokens of the longest sample
   --checkpoint.every-steps 100     how often the run is saved
+  --recipe lora                    begin with a recipe; options win over it
   --config run.yaml                the same keys from a file; the command line wins
   --output runs/mine               the run's folder; --overwrite replaces it, --resume auto goes on in it
   --nproc-per-node auto            one process for each GPU of this machine
