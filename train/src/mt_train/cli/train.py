@@ -55,10 +55,13 @@ VALUES = (
     "gpu",
     "network",
     "host_memory",
+    "completion",
 )
 REPEATED = ("block_plugin", "config")
 PATHS = ("output", "resume", "plot")
 """Values that may begin with the @name of a path."""
+ALL = "all"
+"""Topic of help that is every option."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,7 +85,7 @@ class Request:
 
 
 def _train(words: list[str]) -> int:
-    words = ["--help" if word == "-h" else word for word in words]
+    words, topic = _take_topic(["--help" if word == "-h" else word for word in words])
     flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
     if "version" in flags:
         print(describe_version("mt-train"))
@@ -91,9 +94,14 @@ def _train(words: list[str]) -> int:
     host = load_plugins(flags.get("block_plugin", []))
     request = _request(parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds), host)
     if "help" in request.flags:
-        from mt_train.cli.train_help import help_text
+        from mt_train.cli.train_help import help_text, topic_text
 
-        print(help_text(host, request.raw))
+        print(help_text(host, request.raw) if topic in ("", ALL) else topic_text(host, request.raw, topic))
+        return 0
+    if "completion" in request.flags:
+        from mt_train.cli.completion import write_completion
+
+        print(write_completion(request.flags["completion"], host, switches=SWITCHES, values=(*VALUES, *REPEATED)))
         return 0
     show_notices(host)
     train = request.raw.get("train")
@@ -105,6 +113,14 @@ def _train(words: list[str]) -> int:
 
         return train_seeds(request.flags, request.raw, host, once)
     return train_once(request, host)
+
+
+def _take_topic(words: list[str]) -> tuple[list[str], str]:
+    """Return the command line without the word behind ``--help``, and that word: ``all``, a section or a kind; empty without."""
+    place = words.index("--help") + 1 if "--help" in words else len(words)
+    if words[place : place + 1] and not words[place].startswith("-"):
+        return words[:place] + words[place + 1 :], words[place]
+    return words, ""
 
 
 def _request(line: CommandLine, host: PluginHost) -> Request:
