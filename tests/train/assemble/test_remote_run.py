@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-import mt_core.files.remote as remote
+import mt_plugin_datasets.remote as remote
 from mt_core.errors import CheckpointError, DataError
 from mt_train import train
 from mt_train.assemble.remote_run import fetch_run

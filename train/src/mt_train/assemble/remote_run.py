@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from mt_core.errors import CheckpointError, OutputError
-from mt_core.files import RemoteFile, fetch, list_remote
+from mt_core.files import RemoteFile, storage
 from mt_core.files.scratch import scratch_folder
 from mt_core.plugins.lock_file import RUN_FILE
 from mt_train.checkpoint.folder import FILES, LOCK, is_inside
@@ -76,10 +76,7 @@ def _fetch_missing(run: str, folder: Path, wanted: str | None) -> None:
 
 def _files_of_run(run: str) -> dict[str, RemoteFile]:
     """Path below the run → file; nothing that leads out of it."""
-    found = list_remote(run)
-    root = str(found[0].files._strip_protocol(run)).rstrip("/")
-    names = {each.name.removeprefix(root).lstrip("/"): each for each in found}
-    return {name: each for name, each in names.items() if is_inside(name)}
+    return {name: each for name, each in storage().files_below(run).items() if is_inside(name)}
 
 
 def _fetch_checkpoint(files: Mapping[str, RemoteFile], inside: str, staging: Path) -> None:
@@ -92,7 +89,7 @@ def _fetch_checkpoint(files: Mapping[str, RemoteFile], inside: str, staging: Pat
             f"{inside} lacks {', '.join(missing[:5])}, which its manifest names; name another checkpoint"
         )
     for name in named:
-        fetch(files[f"{inside}/{name}"], staging / name)
+        storage().fetch(files[f"{inside}/{name}"], staging / name)
     _sweep(staging)
     try:
         verify(staging)
@@ -103,7 +100,7 @@ def _fetch_checkpoint(files: Mapping[str, RemoteFile], inside: str, staging: Pat
 
 def _fetch_anew(file: RemoteFile, place: Path) -> None:
     place.unlink(missing_ok=True)
-    fetch(file, place)
+    storage().fetch(file, place)
     _sweep(place.parent)
 
 
@@ -130,5 +127,5 @@ def _is_same_run(files: Mapping[str, RemoteFile], folder: Path) -> bool:
 
 def _is_equal(file: RemoteFile, here: Path) -> bool:
     with scratch_folder() as folder:
-        fetch(file, folder / "there")
+        storage().fetch(file, folder / "there")
         return here.is_file() and (folder / "there").read_bytes() == here.read_bytes()
