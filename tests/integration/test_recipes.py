@@ -47,13 +47,18 @@ SHAPES = {
     "llama-8b-alpaca-qlora": "instructions.jsonl",
 }
 """Recipe → the rows that it takes, where these are no answers."""
+NEEDED = {
+    "grpo": ["--rewards.python.path", "{rows}/reward.py"],
+    "sft-exam": ["--evaluations.mmlu.path", "{rows}/mmlu"],
+}
 SMALL = {
-    "grpo": ["--objective.max-new-tokens", "4", "--rewards.python.path", "{rows}/reward.py"],
+    "grpo": ["--objective.max-new-tokens", "4"],
     "qwen-gsm8k-grpo": ["--objective.max-new-tokens", "4"],
     "images": ["--encoders.siglip.image", "8", "--encoders.siglip.patch", "4"],
     "dna-caption": ["--encoders.hyenadna.dim", "16"],
-    "sft-exam": ["--evaluations.mmlu.path", "{rows}/mmlu"],
 }
+SIZES = {"images": ["--encoders.siglip.size", "so400m-14-384"], "llama-8b-full": ["--nproc-per-node", "8"]}
+"""What of the page's figures is not in the recipe."""
 TINY = {"qwen": "2.5-tiny", "gemma": "3-tiny"}
 
 
@@ -71,17 +76,18 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(name: str, rows: Path) -> list[str]:
-    """Words of ``mt-train`` for a recipe with a tiny model and rows that are here; everything else is its own."""
+def command(name: str, rows: Path, size: str = "") -> list[str]:
+    """Words of ``mt-train`` for a recipe with a model of this size, else a tiny one, and rows that are here; the rest is its own."""
     text = recipe_file(RECIPES[name]).read_text()
     found = re.search(r"^model: \{name: ([\w-]+)", text, re.MULTILINE)
     family = found[1] if found else "llama"
-    words = ["--recipe", name, "--model", family, "--model.variant", TINY.get(family, "tiny")]
-    words += ["--train.sequence-len", "256", "--dataset.path", str(rows / SHAPES.get(name, "answers.jsonl"))]
+    words = ["--recipe", name, "--model", family, "--model.variant", size or TINY.get(family, "tiny")]
+    words += ["--dataset.path", str(rows / SHAPES.get(name, "answers.jsonl"))]
+    words += [] if size else ["--train.sequence-len", "256", *SMALL.get(name, [])]
     words += ["--model.weights", "none"] if "weights:" in text else []
     words += ["--data.template", "chatml"] if "template: own" in text else []
     words += ["--data.eval", "4"] if "eval: 500" in text else []
-    return words + [word.format(rows=rows) for word in SMALL.get(name, [])]
+    return words + [word.format(rows=rows) for word in NEEDED.get(name, [])]
 
 
 def run(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -89,11 +95,6 @@ def run(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
     said = capsys.readouterr()
     assert code == 0, said.err
     return said.out
-
-
-@pytest.mark.parametrize("name", sorted(RECIPES))
-def test_a_recipe_is_planned_on_paper(name: str, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "memory a rank" in run([*command(name, rows), "--dry-run"], capsys)
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
@@ -106,3 +107,27 @@ def test_a_recipe_trains(name: str, rows: Path, tmp_path: Path, capsys: pytest.C
 def test_the_recipes_that_pip_lines_name_are_those_that_distributions_offer() -> None:
     offered = {name: offer.plugin.distribution for name, offer in RECIPES.items()}
     assert {name: found for name, found in offered.items() if found != "mt-plugin-standard"} == SHIPPED
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
+PLANNED = [
+    (name.strip("`"), with_, float(gib))
+    for names, with_, gib in re.findall(r"^\| (`.*?`) \| .* \| (.*) \| ([\d.]+) \|$", PAGE.read_text(), re.MULTILINE)
+    for name in names.split(", ")
+]
+
+
+def test_the_page_has_every_recipe() -> None:
+    assert sorted(name for name, _, _ in PLANNED) == sorted(RECIPES)
+
+
+@pytest.mark.parametrize(("name", "model", "gib"), PLANNED)
+def test_a_recipe_is_planned_with_the_memory_on_the_page(
+    name: str, model: str, gib: float, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = "-".join(model.partition(",")[0].removesuffix(" Instruct").lower().split()[1:])
+    on = ["--train.dtype", "bf16", "--dry-run", "--gpu", "h100-80g", *SIZES.get(name, [])]
+    said = run([*command(name, rows, size), *on], capsys)
+    found = re.search(r"^each rank .* ([\d.,]+)$", said, re.MULTILINE)
+    assert found, said
+    assert float(found[1].replace(",", "")) == pytest.approx(gib, abs=0.06)
