@@ -1,4 +1,4 @@
-"""Counts groups, collectives and files of real runs: until their first step, in a save, and on a resume. Run by tests/train/planning/test_start_counts.py.
+"""Counts groups, collectives and files of real runs: until their first step, in a save, and on a resume. Run by test_start_counts.py.
 
 ``start_worker.py CASES ROWS OUT`` with JSON: name -> config, in which ``resume`` names the case that goes on.
 """

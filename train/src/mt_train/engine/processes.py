@@ -191,15 +191,15 @@ def make_own_groups_alone() -> Iterator[None]:
     """
     make = dist.new_group
 
-    def make_own(ranks: Iterable[int] | None = None, *arguments: Any, **options: Any) -> Any:
+    def make_own(ranks: Iterable[int] | None = None, **options: Any) -> Any:
         chosen = None if ranks is None else list(ranks)
         if chosen is None or len(chosen) == dist.get_world_size():
-            return make(chosen, *arguments, **options)
+            return make(chosen, **options)
         if dist.get_rank() not in chosen:
             return dist.GroupMember.NON_GROUP_MEMBER
-        return make(chosen, *arguments, **options, use_local_synchronization=True)
+        return make(chosen, **{**options, "use_local_synchronization": True})
 
-    dist.new_group = make_own
+    dist.new_group = make_own  # type: ignore[assignment]
     try:
         yield
     finally:
