@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Collection
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -24,10 +25,10 @@ def distributions() -> dict[str, Path]:
     return {_project(path.parent)["name"]: path.parent for path in sorted(files)}
 
 
-def needs(folder: Path) -> set[str]:
-    """Distributions of ours that one depends on, extras apart."""
+def needs(folder: Path, known: Collection[str] | None = None) -> set[str]:
+    """Distributions of ours (``known``, where they were looked for already) that one depends on, extras apart."""
     found = {re.match(r"[\w.-]+", line)[0] for line in _project(folder)["dependencies"]}  # type: ignore[index]
-    return found & distributions().keys()
+    return found.intersection(distributions() if known is None else known)
 
 
 def in_order(*names: str) -> list[str]:
@@ -37,7 +38,7 @@ def in_order(*names: str) -> list[str]:
     waiting = list(names or known)
     while waiting:
         name = waiting.pop()
-        graph[name] = needs(known[name])
+        graph[name] = needs(known[name], known)
         waiting += graph[name] - graph.keys()
     return list(TopologicalSorter(graph).static_order())
 

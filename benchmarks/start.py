@@ -2,7 +2,7 @@
 
 The cases alternate, so that other work on the machine disturbs all of them alike; medians are shown, with the least in brackets. Beside the
 commands: an interpreter that does nothing, and imports that no command can do without. ``--modules`` adds which distributions the
-modules of `mt-train --help` are of, with the seconds in them, as ``python -X importtime`` has them (longer than without it).
+modules of `mt-train --help all` are of, with the seconds in them, as ``python -X importtime`` has them (longer than without it).
 
     python benchmarks/start.py --rounds 15
 """
@@ -16,8 +16,10 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
+from pathlib import Path
 
 GROUP = "mt_core.plugins"
 PYTHON = {
@@ -29,7 +31,20 @@ PYTHON = {
     "mt-plugins, imported": "import mt_core.cli.plugins",
     "mt-train, imported": "import mt_train.cli.train",
 }
-COMMANDS = ("mt-plugins list", "mt-train --version", "mt-train --help", "mt-train --model llama --print-config")
+COMMANDS = (
+    "mt-plugins list",
+    "mt-train --version",
+    "mt-train --help",
+    "mt-train --help all",
+    "mt-train --completion bash",
+    "mt-train --model llama --print-config",
+)
+COMPLETE = """
+source "$1"; registered=$(complete -p mt-train); function=${registered#*-F }; function=${function%% *}
+for round in {1..10}; do COMP_WORDS=(mt-train --model lla) COMP_CWORD=2; "$function" mt-train lla --model; done
+[[ ${COMPREPLY[*]} == llama* ]]
+"""
+"""What bash does for ``mt-train --model lla<TAB>``, ten times over, in a shell that reads the script first."""
 
 
 def cases() -> dict[str, list[str]]:
@@ -39,6 +54,19 @@ def cases() -> dict[str, list[str]]:
         program, *words = command.split()
         found[command] = [shutil.which(program) or program, *words]
     return found
+
+
+def shells(folder: Path) -> dict[str, list[str]]:
+    """Completion in bash, beside a bash that does nothing."""
+    if (bash := shutil.which("bash")) is None:
+        return {}
+    script = folder / "mt-train.bash"
+    line = [shutil.which("mt-train") or "mt-train", "--completion", "bash"]
+    script.write_text(subprocess.run(line, capture_output=True, text=True, check=True).stdout, encoding="utf-8")
+    return {
+        "bash -c :": [bash, "--norc", "-c", ":"],
+        "ten completions in bash": [bash, "--norc", "-c", COMPLETE, "bash", str(script)],
+    }
 
 
 def seconds(command: list[str]) -> tuple[float, float]:
@@ -52,17 +80,19 @@ def seconds(command: list[str]) -> tuple[float, float]:
 def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
     """Seconds of each case, in turn; the first round, which fills the caches, is not counted."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for number in range(rounds + 1):
-        for name, command in cases().items():
-            taken = seconds(command)
-            if number:
-                found[name].append(taken)
+    with tempfile.TemporaryDirectory() as folder:
+        every = cases() | shells(Path(folder))
+        for number in range(rounds + 1):
+            for name, command in every.items():
+                taken = seconds(command)
+                if number:
+                    found[name].append(taken)
     return found
 
 
 def import_seconds() -> tuple[Counter[str], Counter[str]]:
-    """Modules of each top-level package that ``mt-train --help`` imports, and the seconds in their own code."""
-    line = [sys.executable, "-X", "importtime", "-m", "mt_train.cli.train", "--help"]
+    """Modules of each top-level package that ``mt-train --help all`` imports, and the seconds in their own code."""
+    line = [sys.executable, "-X", "importtime", "-m", "mt_train.cli.train", "--help", "all"]
     said = subprocess.run(line, capture_output=True, text=True, check=True).stderr
     counts, taken = Counter[str](), Counter[str]()
     for row in said.splitlines()[1:]:

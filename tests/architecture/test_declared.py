@@ -52,6 +52,8 @@ WITHOUT_AN_IMPORT = {
     "protobuf": "what a SentencePiece model is written in: transformers reads one with it",
     "chardet": "the newest breaks a package that lm_eval needs",
     "typepy": "the newest breaks a package that lm_eval needs",
+    "gcsfs": "fsspec reads gs:// with it",
+    "s3fs": "fsspec reads s3:// with it",
     "tensorboard": "torch.utils.tensorboard writes with it",
     "zstandard": "the core reads the .zst files of every dataset with it",
 }

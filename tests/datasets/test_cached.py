@@ -55,7 +55,7 @@ def saved_folder(folder: Path) -> dict[str, Any]:
     return {"name": "hf", "path": str(folder / "set")}
 
 
-def recipe(folder: Path) -> dict[str, Any]:
+def published(folder: Path) -> dict[str, Any]:
     rows = [{"question": f"{n} + 1?", "answer": f"{n} + 1 = {n + 1}\n#### {n + 1}"} for n in range(12)]
     (folder / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {"name": "gsm8k", "path": str(folder / "gsm8k.jsonl")}
@@ -63,14 +63,17 @@ def recipe(folder: Path) -> dict[str, Any]:
 
 def mix(folder: Path) -> dict[str, Any]:
     (folder / "a.csv").write_bytes(delimited_bytes(","))
-    inner = {"name": "concat", "sources": [recipe(folder), {"name": "csv", "path": str(folder / "a.csv"), "weight": 2}]}
+    inner = {
+        "name": "concat",
+        "sources": [published(folder), {"name": "csv", "path": str(folder / "a.csv"), "weight": 2}],
+    }
     return {"name": "concat", "sources": [hub_folder(folder), {**inner, "mix": "rows"}]}
 
 
 MADE: dict[str, Callable[[Path], dict[str, Any]]] = {
     "hf, a folder": hub_folder,
     "hf, save_to_disk": saved_folder,
-    "a recipe": recipe,
+    "a set": published,
     "concat of hf and a concat": mix,
 }
 
@@ -125,7 +128,7 @@ def change(folder: Path) -> None:
 def test_a_mix_with_a_part_that_names_no_files_is_not_cached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dataset = {"name": "concat", "sources": [recipe(tmp_path), {"name": "demo", "columns": {"response": "text"}}]}
+    dataset = {"name": "concat", "sources": [published(tmp_path), {"name": "demo", "columns": {"response": "text"}}]}
     data = {"cache": str(tmp_path / "tokens"), "on_bad_row": "skip", "truncation": "split"}
     build_data(Parts.of(resolve({"model": {"name": "kit-tiny"}, "dataset": dataset, "data": data}, HOST)))
     assert "data.cache is of no use: dataset 'concat' names no files" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Every format, the stream, a mix and a recipe keep what the kit asks of a dataset."""
+"""Every format, the stream, a mix and a set keep what the kit asks of a dataset."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TestMix(BaseDatasetConformance):
         return {"sources": [{"name": "csv", "path": path, "weight": 2}, {"name": "csv", "path": path}], "mix": "rows"}
 
 
-class TestRecipe(BaseDatasetConformance):
+class TestSet(BaseDatasetConformance):
     plugin, name, objective = plugin, "gsm8k", "sft"
 
     def options_in(self, folder: Path) -> dict[str, Any]:

@@ -107,6 +107,6 @@ def test_what_cannot_be_had_is_one_message_with_what_to_do(
     assert "\n" not in str(raised.value)
 
 
-def test_a_recipe_without_a_path_asks_the_hub_for_its_own_name() -> None:
+def test_a_set_without_a_path_asks_the_hub_for_its_own_name() -> None:
     with pytest.raises(DataError, match=r"openai/gsm8k is no path here"):
         open_dataset("gsm8k")

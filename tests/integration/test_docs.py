@@ -40,8 +40,8 @@ from mt_tools.cli.eval import main as mt_eval
 from mt_tools.cli.export import main as mt_export
 from mt_tools.cli.generate import main as mt_generate
 from mt_tools.cli.report import main as mt_report
+from mt_train.cli.entry import main as mt_train
 from mt_train.cli.train import REPEATED, SWITCHES, VALUES
-from mt_train.cli.train import main as mt_train
 from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""The table of docs/compatibility.md: which package declares which range of what."""
+"""The tables of docs/compatibility.md: which package declares which range of what, and which names go when."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from mt_core.deprecation import DEPRECATED, REMOVED
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- versions: begin -->", "<!-- versions: end -->"
+LEAVING, LEFT = "<!-- deprecations: begin -->", "<!-- deprecations: end -->"
 PROJECTS = [*sorted(ROOT.glob("*/pyproject.toml")), *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
 
 
@@ -44,7 +47,23 @@ def around() -> str:
     return f"Python `{', '.join(sorted(pythons))}`. These are the ranges that the packages declare; the tests pin `{', '.join(pinned)}`."
 
 
+def deprecations() -> str:
+    """A row for each public name that warns or is gone, those that go first at the top."""
+    known = sorted((old.gone_in, name, old.now) for table in (DEPRECATED, REMOVED) for name, old in table.items())
+    rows = [f"| `mt_core.{name}` | `mt_core.{_beside(name, now)}` | {gone} |" for gone, name, now in known]
+    return "\n".join(["| old name | now | gone in mt-core |", "|---|---|---|", *rows])
+
+
+def _beside(name: str, now: str) -> str:
+    return ".".join([*name.split(".")[:-1], now])
+
+
 def page() -> str:
-    """The page with the table as it should be."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{around()}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
+    """The page with both tables as they should be."""
+    text = _put(PAGE.read_text(encoding="utf-8"), BEGIN, END, f"{around()}\n\n{table()}")
+    return _put(text, LEAVING, LEFT, deprecations())
+
+
+def _put(text: str, begin: str, end: str, content: str) -> str:
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{content}\n\n{end}{rest.partition(end)[2]}"

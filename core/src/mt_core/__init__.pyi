@@ -25,6 +25,7 @@ from mt_core.config.decoder import WindowedDecoderConfig as WindowedDecoderConfi
 from mt_core.config.experts import ExpertLayout as ExpertLayout
 from mt_core.config.experts import RouterOptions as RouterOptions
 from mt_core.config.rope import RopeScaling as RopeScaling
+from mt_core.config.secrets import redact as redact
 from mt_core.data.media_parts import media_of as media_of
 from mt_core.data.shapes import conversation as conversation
 from mt_core.data.shapes import is_conversation as is_conversation

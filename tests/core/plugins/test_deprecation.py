@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 import mt_core
 from mt_core import deprecation, hookspecs
@@ -18,7 +22,8 @@ from mt_core.plugins.host import PluginHost
 from mt_train.assemble.discovery import discover_plugins
 
 Hosts = Callable[..., PluginHost]
-API = Path(__file__).parents[2] / "golden" / "api-1.json"
+ROOT = Path(__file__).parents[3]
+API = ROOT / "tests/golden/api-1.json"
 """The public names with which API version 1 began."""
 
 OLD = """
@@ -120,3 +125,36 @@ def test_no_public_name_goes_without_its_step_on_the_ladder() -> None:
     assert not gone or before["api"] < mt_core.API_VERSION, "something went, so API_VERSION grows"
     hooks = sorted({*before["hooks"]} - {*CORE_KINDS.hooks})
     assert not hooks or before["api"] < mt_core.API_VERSION, f"hooks {hooks} went, so API_VERSION grows"
+
+
+def test_what_warns_goes_in_the_release_that_it_named_and_what_is_gone_was_due() -> None:
+    """Fails in the first build of that release, so that what was announced is done there or announced anew."""
+    here = Version(mt_core.__version__).release
+    late = {name for name, old in deprecation.DEPRECATED.items() if Version(old.gone_in).release <= here}
+    assert late == set(), "move them to REMOVED, and let API_VERSION grow"
+    early = {name for name, old in deprecation.REMOVED.items() if Version(old.gone_in).release > here}
+    assert early == set(), "they warn until then"
+    assert {name: old.now for name, old in deprecation.DEPRECATED.items() if not hasattr(*public(name, old.now))} == {}
+
+
+def public(old: str, now: str) -> tuple[object, str]:
+    """The module of an old name, and the name that it is now."""
+    part = old.rpartition(".")[0]
+    return importlib.import_module(f"mt_core.{part}".rstrip(".")), now
+
+
+def test_each_warning_in_the_sources_names_a_release_that_is_yet_to_come() -> None:
+    """Hooks and options warn where they stand; names do so through the table."""
+    here = Version(mt_core.__version__).release
+    calls = [
+        (path.name, ast.unparse(node))
+        for pattern in ("*/src/**/*.py", "plugins/*/src/**/*.py")
+        for path in ROOT.glob(pattern)
+        if "MtDeprecationWarning(" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("MtDeprecationWarning")
+    ]
+    for place, call in calls:
+        named = re.search(r"goes in [\w-]+ (\d+\.\d+)", call)
+        assert named is not None, f"{place}: {call} does not say 'goes in DISTRIBUTION RELEASE'"
+        assert Version(named[1]).release > here, f"{place}: {call} was to go by now"

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import UsageError
+from mt_core.files import is_remote
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.remote_run import fetch_run
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.completion import describe_finished, is_finished
@@ -69,8 +71,9 @@ def train(
     """Train, as ``mt-train`` does in one process (or as one of those that ``torchrun`` started).
 
     ``output`` is the run's folder, ``auto`` for ``runs/<model>-<size>-NNN``, or ``None`` to write no file. ``resume`` is a
-    run or checkpoint to go on from; ``config`` then holds only what changes. While it runs, the first Ctrl-C, SIGTERM or
-    SIGUSR1 saves and returns, with its name in ``Outcome.stopped``. Raises ``MtError``, as the commands report it.
+    run or checkpoint to go on from (one behind an address is fetched into ``output``, or ``runs/NAME``); ``config`` then holds
+    only what changes. While it runs, the first Ctrl-C, SIGTERM or SIGUSR1 saves and returns, with its name in
+    ``Outcome.stopped``. Raises ``MtError``, as the commands report it.
     """
     from mt_train.assemble.run import RunOptions, run
 
@@ -81,10 +84,12 @@ def train(
     host = discover_plugins()
     if resume is not None:
         resume = arguments.path("train", "resume", resume, "the path of a run or of one of its checkpoints, or None")
-        if output != "auto":
-            raise UsageError("resume goes on in the run's own folder; leave out output")
         if overwrite:
             raise UsageError("train(): overwrite replaces a run, and resume goes on with it; leave one of them out")
+        if is_remote(resume):
+            resume, output = str(fetch_run(resume, None if output in ("auto", None) else Path(expand(output)))), "auto"
+        if output != "auto":
+            raise UsageError("resume goes on in the run's own folder; leave out output")
         resolved, checkpoint = resolve_resumed(raw, Path(expand(resume)), host)
         folder = checkpoint.parent.parent
         if is_finished(folder, resolved.config, checkpoint):

@@ -48,6 +48,13 @@ KINDS = (
         returns="mt_train:Backend",
         summary="writes the texts of mt-generate with a model that is served elsewhere",
     ),
+    Kind(
+        name="recipe",
+        hook="mt_recipes",
+        slot="part",
+        returns="mt_core:MtConfig",
+        summary="config of a whole run, which mt-train --recipe NAME lays under all other keys",
+    ),
 )
 KEYS = frozenset(kind.key for kind in KINDS)
 """Keys of a run that count without a component that takes them."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mt_core.cli import plugins_install, plugins_new
 from mt_core.cli.guard import parse_and_run
-from mt_core.cli.plugins_report import Report, component_report, metadata, plugin_report, problems
+from mt_core.cli.plugins_report import SCHEMA, Report, component_report, metadata, plugin_report, problems
 from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import UsageError, did_you_mean
@@ -22,9 +22,6 @@ from mt_core.version import __version__
 
 if TYPE_CHECKING:
     from mt_core.plugins.host import Offer, Plugin, PluginHost
-
-SCHEMA = 1
-"""Version of the JSON envelope."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
     lister = commands.add_parser("list", parents=[common], help="the installed plugins, from metadata alone")
     lister.add_argument("--components", action="store_true", help="load the plugins and list what each offers")
-    lister.set_defaults(command=_list)
+    lister.set_defaults(command=_list, kind="")
+    recipes = commands.add_parser(
+        "recipes", parents=[common], help="runs that distributions ship: mt-train --recipe NAME"
+    )
+    recipes.set_defaults(command=_list, components=True, kind="recipe")
     info = commands.add_parser("info", parents=[common], help="everything about a plugin or a component")
     info.add_argument("name", metavar="NAME", help="entry point, distribution, component or DISTRIBUTION/COMPONENT")
     info.set_defaults(command=_info)
@@ -90,7 +91,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.components:
         host = _host(arguments)
         _warn(host.unused_names)
-        plugins = [plugin_report(plugin) for plugin in host.plugins]
+        plugins = [plugin_report(plugin, arguments.kind) for plugin in host.plugins]
         _say(arguments, plugins, component_lines(plugins, screen_width()))
         return 0
     selection = Selection.from_environment(arguments.block_plugin)

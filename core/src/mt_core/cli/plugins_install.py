@@ -11,14 +11,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from mt_core.cli.plugins_report import SCHEMA
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import MtError, UsageError, did_you_mean
 from mt_core.plugins.metadata import OWN, PluginInfo, Selection, canonicalize, find_plugins
 from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit_reason, unpinned_names
 from mt_core.version import __version__
-
-SCHEMA = 1
-"""Version of the JSON envelope."""
 
 
 def add_parsers(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mt_core.cli.plugins_report import SCHEMA
 from mt_core.errors import UsageError
 from mt_core.plugins.metadata import Selection, canonicalize
 from mt_core.scaffold import own_templates
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 FAMILY, FAMILY_PLUGIN = "llama", "mt-plugin-llama"
 """The model that new plugins of other kinds are tried with, and where it comes from."""
-
-SCHEMA = 1
-"""Version of the JSON envelope."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:

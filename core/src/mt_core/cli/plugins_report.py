@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mt_core.plugins.host import Offer, Plugin, PluginHost
 
 Report = dict[str, Any]
+SCHEMA = 1
+"""Version of the JSON envelope."""
 
 BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "multiple_of": "multiple of"}
 LENGTHS = {"min_length": "length >=", "max_length": "length <="}
@@ -39,14 +41,14 @@ def metadata(plugin: PluginInfo) -> Report:
     }
 
 
-def plugin_report(plugin: Plugin) -> Report:
-    """A plugin after loading: its status, the cause of a failure, and what it offers."""
+def plugin_report(plugin: Plugin, kind: str = "") -> Report:
+    """A plugin after loading: its status, the cause of a failure, and what it offers (of one kind)."""
     return metadata(plugin.info) | {
         "status": plugin.status,
         "error": plugin.error,
         "load_ms": round(plugin.load_ms, 1),
         "kinds": [_kind(kind) for kind in plugin.kinds],
-        "components": [brief_report(offer) for offer in plugin.offers],
+        "components": [brief_report(offer) for offer in plugin.offers if kind in ("", offer.kind)],
     }
 
 

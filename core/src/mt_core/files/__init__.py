@@ -11,6 +11,7 @@ from mt_core.files.config import FileConfig
 from mt_core.files.json_rows import JsonRows
 from mt_core.files.native import native_faults, panic_error, panics
 from mt_core.files.paths import cache_root, files_of, suffix_of
+from mt_core.files.remote import RemoteFile, forget_remote, is_remote, storage
 from mt_core.files.spans import (
     MOST_ROW_BYTES,
     Cut,
@@ -32,12 +33,15 @@ __all__ = [
     "FileConfig",
     "JsonRows",
     "Piece",
+    "RemoteFile",
     "SpanIndex",
     "array_elements",
     "bounded_lines",
     "cache_root",
     "decompressed_path",
     "files_of",
+    "forget_remote",
+    "is_remote",
     "json_object",
     "json_value",
     "lines",
@@ -49,6 +53,7 @@ __all__ = [
     "paragraphs",
     "pieces_of",
     "replace_file",
+    "storage",
     "suffix_of",
     "text_start",
     "too_long",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mt_core.errors import DataError
+from mt_core.files.remote import is_remote, storage
 
 _ASIDE = (".", "readme", "license", "citation")
 """How files begin that nobody takes for rows."""
@@ -32,9 +33,12 @@ def suffix_of(path: Path) -> str:
 def files_of(path: str, *suffixes: str) -> list[Path]:
     """The file itself, all files below a folder with the first of ``suffixes`` that any has, or a pattern's; sorted by path.
 
+    Of an address (``s3://bucket/rows``) they are copies in the cache (``remote.storage``).
     Links to files are followed, links to folders are not; ``**`` in a pattern stands for any folders. Raises
     ``DataError`` with the absolute path when there is no such file, or one that cannot be opened.
     """
+    if is_remote(path):
+        return storage().remote_files(path, *suffixes, root=cache_root() / "remote")
     start = Path(expanduser(path))
     try:
         if start.is_dir():

@@ -69,3 +69,16 @@ def mt_preference_losses() -> list[Component]:
 @hookimpl
 def mt_objectives() -> list[ObjectiveComponent]:
     return list(OBJECTIVES)
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(
+            name="dpo", summary="preferences from pairs of answers, under a low-rank pair; of 1B on a GPU of 8 GB"
+        ),
+        Component(name="reward", summary="a model that scores answers, from pairs; of 1B on a GPU of 8 GB"),
+        Component(
+            name="grpo", summary="answers of the model, compared by a reward of your own; of 1B on a GPU of 24 GB"
+        ),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mt_core import ANY, WeightsFormat, hookimpl
+from mt_core import ANY, Component, WeightsFormat, hookimpl
 from mt_core.media import EncoderComponent
 
 from .dnabert2.config import DNABERT2Config
@@ -99,3 +99,12 @@ def _esm(config: EsmConfig) -> Encoder:
     from .esm.encoder import EsmEncoder
 
     return EsmEncoder(config)
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(
+            name="dna-caption", summary="what a sequence of DNA is, in words, over HyenaDNA; of 1B on a GPU of 8 GB"
+        ),
+    ]

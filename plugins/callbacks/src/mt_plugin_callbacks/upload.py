@@ -10,6 +10,8 @@ from pydantic import Field
 from mt_core import CallbackContext, Control, MtConfig, MtError, first_line
 
 MANIFEST = "manifest.json"
+NEEDED = ("run.yaml", "plugins.lock.json")
+"""Files of a run without which none of its checkpoints can be resumed."""
 
 
 class UploadConfig(MtConfig):
@@ -47,8 +49,10 @@ class Upload:
         self._root = f"{root.rstrip('/')}/{context.output.name}"
 
     def on_checkpoint_saved(self, context: CallbackContext) -> Control | None:
-        """Copy it, and what is still owed."""
+        """Copy it, behind what it is resumed with, and what is still owed."""
         assert context.checkpoint is not None, "a checkpoint was saved"
+        assert context.output is not None, "on_run_start has refused that"
+        self._waiting += [path for name in NEEDED if _is_own(path := context.output / name)]
         self._waiting.append(context.checkpoint)
         return self._catch_up(context)
 

@@ -1,1 +1,1 @@
-"""Datasets for mt-core: formats, mixes, token files, and recipes for the classic sets."""
+"""Datasets for mt-core: formats, mixes, token files, and the classic sets by name."""

@@ -12,25 +12,25 @@ from .hub import HubConfig, build_hub, hub_files
 from .indexed import MegatronConfig, build_megatron, megatron_files
 from .mds import MdsConfig, build_mds, mds_files
 from .mixing import ConcatConfig, build_concat, concat_files, parts
-from .recipes.build import (
+from .sets.build import (
     GlueConfig,
-    RecipeConfig,
+    SetConfig,
     TruthfulConfig,
     build_glue,
-    build_recipe,
+    build_set,
     build_truthful,
     glue_files,
-    recipe_files,
+    set_files,
     truthful_files,
 )
-from .recipes.table import RECIPES
+from .sets.table import SETS
 from .streaming import StreamConfig, build_stream
 from .tokens import TokensConfig, build_tokens, token_files
 
 
 @hookimpl
 def mt_datasets() -> list[Component]:
-    return [*_formats(), *_others(), *_recipes()]
+    return [*_formats(), *_others(), *_sets()]
 
 
 def _formats() -> list[Component]:
@@ -123,7 +123,7 @@ def _others() -> list[Component]:
     ]
 
 
-def _recipes() -> list[Component]:
+def _sets() -> list[Component]:
     glue = DatasetComponent(
         name="glue",
         config=GlueConfig,
@@ -143,12 +143,12 @@ def _recipes() -> list[Component]:
     named = [
         DatasetComponent(
             name=each.name,
-            config=RecipeConfig,
-            files=partial(recipe_files, name=each.name),
-            build=partial(build_recipe, name=each.name),
+            config=SetConfig,
+            files=partial(set_files, name=each.name),
+            build=partial(build_set, name=each.name),
             summary=f"{each.summary} ({each.licence})",
             source=each.source,
         )
-        for each in RECIPES.values()
+        for each in SETS.values()
     ]
     return [*named, glue, truthful]

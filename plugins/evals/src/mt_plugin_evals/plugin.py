@@ -32,3 +32,12 @@ def mt_evaluations() -> list[EvaluationComponent]:
 @hookimpl
 def mt_metrics() -> list[Component]:
     return [*scored.METRICS, *generated.METRICS]
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(
+            name="sft-exam", summary="a low-rank pair on answers, asked MMLU after each pass; of 1B on a GPU of 12 GB"
+        ),
+    ]

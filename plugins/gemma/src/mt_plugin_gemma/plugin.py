@@ -53,3 +53,10 @@ def _build(config: GemmaConfig) -> TrainModel:
     from .model import Gemma  # torch loads here, when a run has chosen this model
 
     return Gemma(config)
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(name="gemma-1b-chat-lora", summary="Gemma 3 1B on conversations of your own; on a GPU of 8 GB"),
+    ]

@@ -66,3 +66,21 @@ def _build(config: LlamaConfig) -> TrainModel:
     from .model import Llama  # torch loads here, when a run has chosen this model
 
     return Llama(config)
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(
+            name="llama-1b-alpaca-lora", summary="Llama 3.2 1B follows the instructions of Alpaca; on a GPU of 16 GB"
+        ),
+        Component(
+            name="llama-8b-alpaca-qlora",
+            summary="Llama 3.1 8B in four bits follows the instructions of Alpaca; on a GPU of 16 GB",
+        ),
+        Component(name="llama-8b-full", summary="all weights of Llama 3.1 8B on answers; on eight GPUs of 80 GB"),
+        Component(
+            name="llama-1b-ultrafeedback-dpo",
+            summary="preferences of UltraFeedback for Llama 3.2 1B Instruct; on a GPU of 8 GB",
+        ),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mt_core import hookimpl
+from mt_core import Component, hookimpl
 from mt_core.media import EncoderComponent, ProjectorComponent
 
 from .encoders import hf, qwen, vit, whisper
@@ -18,3 +18,12 @@ def mt_encoders() -> list[EncoderComponent]:
 def mt_projectors() -> list[ProjectorComponent]:
     others = (pixel_shuffle, average, merger, pooling, qformer, resampler)
     return [*mlp.COMPONENTS, *(each.COMPONENT for each in others)]
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(
+            name="images", summary="a language model that reads pictures, over a frozen SigLIP; of 1B on a GPU of 12 GB"
+        ),
+    ]

@@ -65,3 +65,12 @@ def _layers() -> ModuleType:
     from . import layers
 
     return layers
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(
+            name="qlora", summary="a low-rank pair over weights of four bits, on answers; of 8B on a GPU of 16 GB"
+        ),
+    ]

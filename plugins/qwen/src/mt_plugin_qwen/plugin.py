@@ -51,3 +51,13 @@ def _build(config: QwenConfig) -> TrainModel:
     from .model import Qwen  # torch loads here, when a run has chosen this model
 
     return Qwen(config)
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(
+            name="qwen-gsm8k-grpo",
+            summary="Qwen 2.5 1.5B learns grade-school sums from whether its answer is right; on a GPU of 24 GB",
+        ),
+    ]

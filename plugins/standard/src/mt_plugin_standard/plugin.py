@@ -213,3 +213,12 @@ def _build_sft(config: TokenLossConfig, *, tokenizer: Tokenizer, template: Templ
     from .objectives.sft import SupervisedFineTuning
 
     return SupervisedFineTuning(tokenizer, template, **config.arguments(tokenizer))
+
+
+@hookimpl
+def mt_recipes() -> list[Component]:
+    return [
+        Component(name="pretrain", summary="a model from scratch on a folder of text; of 1B on a GPU of 80 GB"),
+        Component(name="sft", summary="all weights on answers, full fine-tuning; of 1B on a GPU of 40 GB"),
+        Component(name="lora", summary="a low-rank pair beside each projection, on answers; of 1B on a GPU of 12 GB"),
+    ]

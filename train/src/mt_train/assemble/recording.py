@@ -14,6 +14,7 @@ from mt_train.config.secrets import redact_config
 from mt_train.loop import Progress
 from mt_train.tracking.console import ProgressLines
 from mt_train.tracking.metrics import MetricsFile, spans
+from mt_train.tracking.progress_bar import open_progress_bar
 from mt_train.tracking.recorder import Recorder
 from mt_train.tracking.tensorboard import TensorBoardWriter
 from mt_train.tracking.trackers import GuardedTracker
@@ -53,6 +54,7 @@ def open_recorder(
         every_steps=every,
         first_step=progress.step,
         name=parts.config.task_print.name,
+        bar=open_progress_bar(total_steps=total_steps, first_step=progress.step),
     )
     recorded = progress.step if progress.pending is None else progress.step - 1
     trackers = _trackers(parts, output, recorded)

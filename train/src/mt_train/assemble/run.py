@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mt_core.errors import OURS, StopNow, StoppedError, UsageError, WorkerError, refuse_exit
+from mt_core.files import forget_remote
 from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.description import Description
 from mt_train.assemble.own_files import files_of_components
@@ -48,6 +49,7 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
             "mt-train does not train on Windows itself: DeepSpeed and gloo need Linux. Install it in WSL 2 (`wsl --install`), where"
             " it works as on Linux"
         )
+    forget_remote()
     rank, levels = ranks().rank, parts.config.log
     stopper = Stopper(parts.config.train.max_minutes)
     with ExitStack() as stack:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact
-from mt_core.errors import STOPPED, UsageError
+from mt_core.errors import STOPPED, ConfigError, UsageError
+from mt_core.files import is_remote
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
@@ -19,17 +20,19 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import load_plugins, show_notices
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.remote_run import fetch_run
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.folder import LOCK, check_usable, next_run_folder
 from mt_train.checkpoint.store import has_checkpoint
 from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
-from mt_train.config.files import read_config, write_yaml
-from mt_train.config.keys import dotted_keys
+from mt_train.config.files import write_yaml
+from mt_train.config.layers import Layer, Layers, read_layers
 from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import DEVICES, check_layout, layout_faults, step_rows
 from mt_train.plugins.lock import check_lock
+from mt_train.plugins.recipes import read_recipe
 from mt_train.plugins.resolve import Origins, Resolved, resolve
 from mt_train.tracking.logs import first_notice, is_first, show
 from mt_train.version import describe_version
@@ -41,7 +44,7 @@ SWITCHES = ("overwrite", "print_config", "dry_run", "json", "plan", "debug", "ve
 PLANNED = ("nnodes", "json", "plot", "gpu", "network", "host_memory", "plan")
 """What goes with ``--dry-run`` only."""
 VALUES = (
-    "config",
+    "recipe",
     "output",
     "resume",
     "nproc_per_node",
@@ -52,10 +55,13 @@ VALUES = (
     "gpu",
     "network",
     "host_memory",
+    "completion",
 )
-REPEATED = ("block_plugin",)
-PATHS = ("config", "output", "resume", "plot")
+REPEATED = ("block_plugin", "config")
+PATHS = ("output", "resume", "plot")
 """Values that may begin with the @name of a path."""
+ALL = "all"
+"""Topic of help that is every option."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,26 +72,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """Request made by a command line and its config file. ``raw`` has the keys of the run, wherever they stood."""
+    """Request made by a command line, its recipe and its config files. ``raw`` has the keys of the run, wherever they stood."""
 
     flags: Mapping[str, Any]
     raw: dict[str, Any]
-    origins: Origins
+    layers: Layers
+
+    @property
+    def origins(self) -> Origins:
+        """Return the source of each key."""
+        return self.layers.origins
 
 
 def _train(words: list[str]) -> int:
-    words = ["--help" if word == "-h" else word for word in words]
+    words, topic = _take_topic(["--help" if word == "-h" else word for word in words])
     flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
     if "version" in flags:
         print(describe_version("mt-train"))
         return 0
     ranks(planned="dry_run" in flags)  # before anything is said, which the first process does for all
     host = load_plugins(flags.get("block_plugin", []))
-    request = _request(parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds), host.kinds)
+    request = _request(parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds), host)
     if "help" in request.flags:
-        from mt_train.cli.train_help import help_text
+        from mt_train.cli.train_help import help_text, topic_text
 
-        print(help_text(host, request.raw))
+        print(help_text(host, request.raw) if topic in ("", ALL) else topic_text(host, request.raw, topic))
+        return 0
+    if "completion" in request.flags:
+        from mt_train.cli.completion import write_completion
+
+        print(write_completion(request.flags["completion"], host, switches=SWITCHES, values=(*VALUES, *REPEATED)))
         return 0
     show_notices(host)
     train = request.raw.get("train")
@@ -99,20 +115,39 @@ def _train(words: list[str]) -> int:
     return train_once(request, host)
 
 
-def _request(line: CommandLine, kinds: Kinds) -> Request:
-    """YAML or JSON under the command line, and which key came from which."""
+def _take_topic(words: list[str]) -> tuple[list[str], str]:
+    """Return the command line without the word behind ``--help``, and that word: ``all``, a section or a kind; empty without."""
+    place = words.index("--help") + 1 if "--help" in words else len(words)
+    if words[place : place + 1] and not words[place].startswith("-"):
+        return words[:place] + words[place + 1 :], words[place]
+    return words, ""
+
+
+def _request(line: CommandLine, host: PluginHost) -> Request:
+    """A recipe, YAML or JSON files over it, the command line on top, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
-    stored = _read_stored_config(Path(flags["config"])) if "config" in flags else {}
-    origins = dict.fromkeys(dotted_keys(stored), str(flags.get("config", "")))
-    origins |= dict.fromkeys(dotted_keys(line.raw), "command line")
-    return Request(flags, merge(stored, line.raw, kinds), origins)
+    flags = _with_local_folders(flags)
+    layers = [*read_recipe(flags["recipe"], host)] if "recipe" in flags else []
+    for path in map(Path, map(expand, flags.get("config", []))):
+        if path.name == RUN_FILE and (note := check_lock(path.parent)):  # it repeats a run, whose plugins must be here
+            first_notice(note)
+        layers += read_layers(path)
+    found = Layers.of([*layers, Layer("command line", line.raw)], host.kinds)
+    return Request(flags, found.raw, found)
 
 
-def _read_stored_config(config: Path) -> dict[str, Any]:
-    """A config file; that of a run repeats it, so its plugins must be here, and other versions are told."""
-    if config.name == RUN_FILE and (note := check_lock(config.parent)):
-        first_notice(note)
-    return read_config(config)
+def _with_local_folders(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags, with the run that an address means fetched. Raises ``UsageError`` for an address to write to."""
+    if is_remote(flags.get("output", "")):
+        raise UsageError(
+            f"--output {redact(flags['output'])} is an address, and a run writes to a disk; give a folder, and --callbacks upload, which"
+            " copies what it saves to --callbacks.upload.url"
+        )
+    if not is_remote(flags.get("resume", "")):
+        return flags
+    output = flags.get("output")
+    kept = {name: value for name, value in flags.items() if name != "output"}
+    return {**kept, "resume": str(fetch_run(flags["resume"], Path(output) if output else None))}
 
 
 def train_once(request: Request, host: PluginHost) -> int:
@@ -254,9 +289,12 @@ def _options(request: Request, checkpoint: Path | None, output: Path | None) -> 
 
 def _resolve(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]:
     folder = _find_resumed_folder(request)
-    if folder is None:
-        return resolve(request.raw, host, request.origins), None
-    return resolve_resumed(request.raw, folder, host, request.origins)
+    try:
+        if folder is None:
+            return resolve(request.raw, host, request.origins), None
+        return resolve_resumed(request.raw, folder, host, request.origins)
+    except ConfigError as error:
+        raise request.layers.locate(error) from error
 
 
 def _find_resumed_folder(request: Request) -> Path | None:

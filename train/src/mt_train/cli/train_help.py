@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 
 from mt_core.components import AdapterComponent, ModelFamily
 from mt_core.config.base import MtConfig, nested_config
+from mt_core.errors import UsageError, did_you_mean, show_value
 from mt_core.kinds import Kind
 from mt_core.plugins.host import PluginHost
 from mt_train.config.commandline import merge
@@ -20,11 +21,12 @@ Trains a language model. Every key of the YAML config is also an option, with '-
   mt-train --model llama --model.n-layers 6 --train.steps 500 --optimizer.lr 1e-3
 
 The command itself:
-  --config FILE              YAML or JSON config; options on the command line win
+  --recipe NAME              a run that a distribution ships, under all other keys (`mt-plugins recipes` lists them)
+  --config FILE              YAML or JSON config; options on the command line win; may be repeated, the later file wins
   --output FOLDER            where the run goes; default runs/MODEL-SIZE-NNN; none writes no file
   --overwrite                replace what an earlier run wrote there
   --resume RUN|auto          go on from the last checkpoint of a run, or from one checkpoint; auto: go on in --output
-                             where a run has saved something, else start it
+                             where a run has saved something, else start it; s3://… is fetched into --output (runs/NAME)
   --train.seeds 1,2,3        one run a seed, in turn; mean and deviation of the results
   --nproc-per-node N|auto    processes on this machine
   --restart N                start a run that failed again, up to N times, from its last checkpoint, on the devices that are left
@@ -40,7 +42,8 @@ The command itself:
   --profile DIR              write a torch profile of a few steps
   --block-plugin NAME        do not import this plugin (may be repeated)
   --debug                    show tracebacks
-  --version, --help"""
+  --completion bash|zsh|fish print what completes options and names in a shell; again after an install
+  --version, --help [TOPIC]  all, a section (data, train, …) or a kind (model, adapter, …); alone: one screen"""
 
 
 def help_text(
@@ -55,17 +58,38 @@ def help_text(
     parts = [head]
     for kind in host.kinds.values():
         if kind.slot == "one" and (slots is None or kind.name in slots):
-            given = raw.get(kind.key, {})
-            name = given.get("name", kind.default) if isinstance(given, dict) else kind.default
-            parts.append(_slot(host, kind, name))
+            parts.append(_slot(host, kind, _chosen(kind, raw)))
     if slots is None:
         several = [kind for kind in host.kinds.values() if kind.slot == "many"]
         parts.extend(_describe_several(host, kind.key, kind.name, raw.get(kind.key)) for kind in several)
-    parts.extend(
-        _group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config)
-        for section, config in sections.items()
-    )
+    parts.extend(_section(section, config) for section, config in sections.items())
     return "\n\n".join(parts)
+
+
+def topic_text(host: PluginHost, raw: Mapping[str, Any], topic: str) -> str:
+    """Return the options of one section, or of one kind. Raises ``UsageError`` for any other word."""
+    key = topic.replace("-", "_")
+    if key in SECTIONS:
+        return _section(key, SECTIONS[key])
+    kinds = {kind.key: kind for kind in host.kinds.values() if kind.slot != "part"}
+    if key not in kinds:
+        known = [each.replace("_", "-") for each in ("all", *SECTIONS, *kinds)]
+        raise UsageError(
+            f"--help has no topic {show_value(topic)}. {did_you_mean(topic, known)}Topics: {', '.join(known)}"
+        )
+    kind = kinds[key]
+    if kind.slot == "many":
+        return _describe_several(host, key, kind.name, raw.get(key))
+    return _slot(host, kind, _chosen(kind, raw))
+
+
+def _chosen(kind: Kind, raw: Mapping[str, Any]) -> str | None:
+    given = raw.get(kind.key, {})
+    return given.get("name", kind.default) if isinstance(given, dict) else kind.default
+
+
+def _section(section: str, config: type[MtConfig]) -> str:
+    return _group(f"{section} ({(config.__doc__ or '').splitlines()[0]})", section, config)
 
 
 def _slot(host: PluginHost, kind: Kind, name: str | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig, Patterns
+from mt_core.files import is_remote
 from mt_train.config.deepspeed import DeepSpeedOptions
 from mt_train.config.pace import Interval
 from mt_train.config.ranks import MOST_PROCESSES
@@ -136,6 +137,16 @@ class DataConfig(MtConfig):
             glued := [key for key, item in value.items() if item is None and ":" in str(key)]
         ):
             raise ValueError(f"{glued[0]!r} is read as one word; write a space after each colon: {{ours: theirs}}")
+        return value
+
+    @field_validator("cache")
+    @classmethod
+    def _refuse_address(cls, value: str | None) -> str | None:
+        if value is not None and is_remote(value):
+            raise ValueError(
+                f"{value} is an address, and a cache of tokens is mapped from a disk; copy its folder to one, and name that. Rows may stay"
+                " behind an address (dataset.path)"
+            )
         return value
 
     @field_validator("media_patterns")

@@ -24,6 +24,7 @@ from mt_train.kinds import KEYS
 from mt_train.plugins.adapter_slot import fill_adapter, find_merged, take_saved_options
 from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.cross_checks import check_together, chosen_components
+from mt_train.plugins.dataset_slot import name_dataset
 from mt_train.plugins.draft import Draft, Origins
 from mt_train.plugins.encoder_slots import fill_encoders
 from mt_train.plugins.list_slots import fill_lists
@@ -74,6 +75,7 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     _refuse_unknown_keys(draft)
     locate_weights(draft)
     name_family(draft)
+    name_dataset(draft)
     take_saved_options(draft)
     _pick_components(draft)
     _apply_run_defaults(draft)

@@ -9,6 +9,7 @@ from mt_core.errors import StopNow, describe_error
 from mt_core.protocols import StepRecord, TaskPrint
 from mt_core.tracking.logs import notice
 from mt_train.tracking.logs import show
+from mt_train.tracking.progress_bar import ProgressBar
 
 
 def duration(seconds: float) -> str:
@@ -35,7 +36,9 @@ class ProgressLines:
         name: str = "",
         say: Callable[[str], None] = show,
         clock: Callable[[], float] = time.monotonic,
+        bar: ProgressBar | None = None,
     ) -> None:
+        self._bar = bar
         self._print, self._name = task_print, name
         self._total = total_steps
         self._every = every_steps
@@ -48,14 +51,28 @@ class ProgressLines:
     def append(self, record: StepRecord) -> None:
         """Collect; print on every ``every_steps``-th step, the first, the last and each evaluation."""
         self._pending.append(record)
+        self._show(record)
+        if self._bar is not None:
+            self._bar.advance(record.step, self._time_left(record.step))
+
+    def close(self) -> None:
+        """Leave the lines alone on the terminal."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _show(self, record: StepRecord) -> None:
         first = record.step == self._first + 1
         if not (first or record.evaluation or record.step % self._every == 0 or record.step == self._total):
             return
-        done = max(1, record.step - self._first)  # 0: a resumed run first repeats an evaluation
-        left = (self._clock() - self._began) / done * (self._total - record.step)
         width = len(str(self._total))
-        self._say(f"step {record.step:>{width}}/{self._total} | {self.line(self._pending)} | {duration(left)} left")
+        self._say(
+            f"step {record.step:>{width}}/{self._total} | {self.line(self._pending)} | {self._time_left(record.step)} left"
+        )
         self._pending = []
+
+    def _time_left(self, step: int) -> str:
+        done = max(1, step - self._first)  # 0: a resumed run first repeats an evaluation
+        return duration((self._clock() - self._began) / done * (self._total - step))
 
     def line(self, records: Sequence[StepRecord]) -> str:
         """The task's own words for these records. A printer that fails never stops a run: from then on there is the loss alone."""

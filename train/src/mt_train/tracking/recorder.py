@@ -55,7 +55,9 @@ class Recorder:
             self._lines.append(record)
 
     def close_trackers(self, *, failed: bool) -> None:
-        """The run has ended, well or not."""
+        """The run has ended, well or not: trackers are told, and the bar of a terminal is taken away."""
+        if self._lines is not None:
+            self._lines.close()
         for tracker in self._trackers:
             tracker.close(failed=failed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -63,6 +64,19 @@ class ExactConfig(RewardOptions):
     ignore: Literal["nothing", "space", "case"] = Field(
         "space", description="nothing; space at both ends; or that and capital letters"
     )
+    compare: Literal["text", "number"] = Field(
+        "text",
+        description="the text; or the last number of both, as 1,000 and 1000.0 are one: for sums like those of GSM8K",
+    )
+
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+def _last_number(text: str) -> Decimal | None:
+    """Return the last number in a text; none where there is none."""
+    found = _NUMBER.findall(text)
+    return Decimal(found[-1].replace(",", "")) if found else None
 
 
 class Exact:
@@ -80,6 +94,9 @@ class Exact:
         wanted = answer.row.get(self._config.field)
         if wanted is None:
             return None
+        if self._config.compare == "number":
+            number = _last_number(self._found(answer.text))
+            return None if (right := _last_number(str(wanted))) is None else float(number == right)
         return float(self._plain(self._found(answer.text)) == self._plain(str(wanted)))
 
     def _found(self, text: str) -> str:

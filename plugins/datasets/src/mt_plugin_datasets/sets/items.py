@@ -9,7 +9,7 @@ from typing import Any
 
 from mt_core import Row
 
-from .recipe import LETTERS, Item, text_of
+from .published import LETTERS, Item, text_of
 from .subjects import CEVAL, CMMLU
 
 _TURN = re.compile(r"\n\n(Human|Assistant):")

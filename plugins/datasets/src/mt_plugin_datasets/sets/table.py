@@ -15,7 +15,7 @@ from mt_core.files import JsonRows, SpanIndex, paragraphs, suffix_of
 from ..delimited import DelimitedRows
 from ..formats import rows_of
 from . import items
-from .recipe import Recipe
+from .published import PublishedSet
 
 _LETTERED = "{context}\n\n{question}\n{choices}\nAnswer:"
 
@@ -63,10 +63,10 @@ def _mmlu(files: list[Path]) -> Dataset:
     return DelimitedRows(files, delimiter=",", quote='"', header=("question", "A", "B", "C", "D", "answer"))
 
 
-RECIPES: dict[str, Recipe] = {
+SETS: dict[str, PublishedSet] = {
     each.name: each
     for each in (
-        Recipe(
+        PublishedSet(
             name="alpaca",
             summary="52,000 instructions written by text-davinci-003",
             source="https://github.com/tatsu-lab/stanford_alpaca",
@@ -75,7 +75,7 @@ RECIPES: dict[str, Recipe] = {
             items=items.fields(instruction="instruction", input="input?", response="output"),
             prompt="{instruction}\n\n{input}",
         ),
-        Recipe(
+        PublishedSet(
             name="alpaca-clean",
             summary="alpaca with its wrong answers corrected",
             source="https://github.com/gururise/AlpacaDataCleaned",
@@ -84,7 +84,7 @@ RECIPES: dict[str, Recipe] = {
             items=items.fields(instruction="instruction", input="input?", response="output"),
             prompt="{instruction}\n\n{input}",
         ),
-        Recipe(
+        PublishedSet(
             name="self-instruct",
             summary="82,000 instructions that GPT-3 wrote for itself",
             source="https://github.com/yizhongw/self-instruct",
@@ -95,7 +95,7 @@ RECIPES: dict[str, Recipe] = {
             items=items.fields(text="prompt", response="completion"),
             prompt="{text}",
         ),
-        Recipe(
+        PublishedSet(
             name="chip2",
             summary="210,000 dialogues of one turn, of Open Instruction Generalist",
             source="https://github.com/LAION-AI/Open-Instruction-Generalist",
@@ -104,7 +104,7 @@ RECIPES: dict[str, Recipe] = {
             data_files=("unified_chip2.jsonl",),
             items=items.chip2,
         ),
-        Recipe(
+        PublishedSet(
             name="hh-rlhf",
             summary="160,000 pairs of dialogues, a better and a worse last answer",
             source="https://github.com/anthropics/hh-rlhf",
@@ -112,7 +112,7 @@ RECIPES: dict[str, Recipe] = {
             hub="Anthropic/hh-rlhf",
             items=items.hh,
         ),
-        Recipe(
+        PublishedSet(
             name="ultrafeedback",
             summary="61,000 pairs: the best of four answers by GPT-4's scores, and one of the others",
             source="https://huggingface.co/datasets/HuggingFaceH4/ultrafeedback_binarized",
@@ -121,7 +121,7 @@ RECIPES: dict[str, Recipe] = {
             split="train_prefs",
             items=items.ultrafeedback,
         ),
-        Recipe(
+        PublishedSet(
             name="orca-dpo-pairs",
             summary="13,000 pairs: an answer of GPT-4 or 3.5, and one of a model of 13 billion parameters",
             source="https://huggingface.co/datasets/Intel/orca_dpo_pairs",
@@ -129,7 +129,7 @@ RECIPES: dict[str, Recipe] = {
             hub="Intel/orca_dpo_pairs",
             items=items.fields(system="system?", prompt="question", chosen="chosen", rejected="rejected"),
         ),
-        Recipe(
+        PublishedSet(
             name="safe-rlhf",
             summary="74,000 pairs on dangerous requests, by which answer helps more",
             source="https://huggingface.co/datasets/PKU-Alignment/PKU-SafeRLHF",
@@ -137,7 +137,7 @@ RECIPES: dict[str, Recipe] = {
             hub="PKU-Alignment/PKU-SafeRLHF",
             items=items.safe_rlhf,
         ),
-        Recipe(
+        PublishedSet(
             name="shp",
             summary="349,000 pairs of comments on Reddit, by their votes",
             source="https://huggingface.co/datasets/stanfordnlp/SHP",
@@ -145,7 +145,7 @@ RECIPES: dict[str, Recipe] = {
             hub="stanfordnlp/SHP",
             items=items.shp,
         ),
-        Recipe(
+        PublishedSet(
             name="longform",
             summary="27,000 long texts with an instruction that they answer",
             source="https://github.com/akoksal/LongForm",
@@ -154,7 +154,7 @@ RECIPES: dict[str, Recipe] = {
             items=items.fields(text="input", response="output"),
             prompt="{text}",
         ),
-        Recipe(
+        PublishedSet(
             name="unnatural-instructions",
             summary="66,000 instructions (240,000 with reformulations) written by text-davinci-002",
             source="https://github.com/orhonovich/unnatural-instructions",
@@ -163,7 +163,7 @@ RECIPES: dict[str, Recipe] = {
             items=items.unnatural,
             many=True,
         ),
-        Recipe(
+        PublishedSet(
             name="gsm8k",
             summary="8,500 word problems of arithmetic with their solutions",
             source="https://github.com/openai/grade-school-math",
@@ -173,7 +173,7 @@ RECIPES: dict[str, Recipe] = {
             items=items.fields(question="question", response="answer"),
             prompt="{question}",
         ),
-        Recipe(
+        PublishedSet(
             name="c3",
             summary="19,000 questions on Chinese texts and dialogues, multiple choice",
             source="https://dataset.org/c3",
@@ -186,7 +186,7 @@ RECIPES: dict[str, Recipe] = {
             many=True,
             read=lambda files: _arrays(files) if suffix_of(files[0]) in (".json", ".jsonl") else rows_of(files),
         ),
-        Recipe(
+        PublishedSet(
             name="reclor",
             summary="6,100 questions of logical reasoning of law school tests, multiple choice",
             source="https://whyu.me/reclor",
@@ -196,7 +196,7 @@ RECIPES: dict[str, Recipe] = {
             prompt=_LETTERED,
             response="{letter}",
         ),
-        Recipe(
+        PublishedSet(
             name="logiqa",
             summary="8,700 questions of logical reasoning of civil service tests, multiple choice",
             source="https://github.com/lgw863/LogiQA-dataset",
@@ -208,7 +208,7 @@ RECIPES: dict[str, Recipe] = {
             response="{letter}",
             read=lambda files: _Blocks(files) if suffix_of(files[0]) == ".txt" else rows_of(files),
         ),
-        Recipe(
+        PublishedSet(
             name="mmlu",
             summary="16,000 questions of 57 subjects, multiple choice",
             source="https://github.com/hendrycks/test",
@@ -221,7 +221,7 @@ RECIPES: dict[str, Recipe] = {
             response="{letter}",
             read=lambda files: _mmlu(files) if suffix_of(files[0]) == ".csv" else rows_of(files),
         ),
-        Recipe(
+        PublishedSet(
             name="mmlu-qlora",
             summary="questions of mmlu as whole prompts with zero or five shots, as QLoRA has them",
             source="https://github.com/artidoro/qlora",
@@ -231,7 +231,7 @@ RECIPES: dict[str, Recipe] = {
             prompt="{input}",
             response="{letter}",
         ),
-        Recipe(
+        PublishedSet(
             name="arc",
             summary="7,800 questions of science at school, easy and challenging, multiple choice",
             source="https://allenai.org/data/arc",
@@ -242,7 +242,7 @@ RECIPES: dict[str, Recipe] = {
             prompt="Question: {question}\n{choices}\nAnswer:",
             response="{letter}",
         ),
-        Recipe(
+        PublishedSet(
             name="openbookqa",
             summary="6,000 questions of elementary science, multiple choice",
             source="https://allenai.org/data/open-book-qa",
@@ -253,7 +253,7 @@ RECIPES: dict[str, Recipe] = {
             prompt="{question}\n{choices}\nAnswer:",
             response="{letter}",
         ),
-        Recipe(
+        PublishedSet(
             name="hellaswag",
             summary="70,000 beginnings with four ways to go on",
             source="https://github.com/rowanz/hellaswag",
@@ -263,7 +263,7 @@ RECIPES: dict[str, Recipe] = {
             prompt="{context}",
             response="{label}",
         ),
-        Recipe(
+        PublishedSet(
             name="winogrande",
             summary="44,000 sentences with a gap and two words for it",
             source="https://winogrande.allenai.org",
@@ -274,7 +274,7 @@ RECIPES: dict[str, Recipe] = {
             prompt="{sentence}\nWhat does the _ stand for?\n{choices}\nAnswer:",
             response="{letter}",
         ),
-        Recipe(
+        PublishedSet(
             name="piqa",
             summary="18,000 questions of physical common sense with two answers",
             source="https://yonatanbisk.com/piqa",
@@ -285,7 +285,7 @@ RECIPES: dict[str, Recipe] = {
             response="{letter}",
             read=_LabelledRows,
         ),
-        Recipe(
+        PublishedSet(
             name="boolq",
             summary="12,700 questions on a passage, answered by yes or no",
             source="https://github.com/google-research-datasets/boolean-questions",
@@ -295,7 +295,7 @@ RECIPES: dict[str, Recipe] = {
             prompt="{context}\nQuestion: {question}?\nAnswer:",
             response="{label}",
         ),
-        Recipe(
+        PublishedSet(
             name="ceval",
             summary="13,900 questions of 52 subjects in Chinese, multiple choice",
             source="https://cevalbenchmark.com",
@@ -305,7 +305,7 @@ RECIPES: dict[str, Recipe] = {
             prompt="以下是中国关于{subject}的单项选择题，请选出其中的正确答案。\n\n{question}\n{choices}\n答案：",
             response="{letter}",
         ),
-        Recipe(
+        PublishedSet(
             name="cmmlu",
             summary="11,500 questions of 67 subjects in Chinese, multiple choice",
             source="https://github.com/haonan-li/CMMLU",
@@ -315,7 +315,7 @@ RECIPES: dict[str, Recipe] = {
             prompt="以下是关于{subject}的单项选择题，请直接给出正确答案的选项。\n\n{question}\n{choices}\n答案：",
             response="{letter}",
         ),
-        Recipe(
+        PublishedSet(
             name="metamathqa",
             summary="395,000 questions of arithmetic, rewritten from GSM8K and MATH",
             source="https://github.com/meta-math/MetaMath",
@@ -324,7 +324,7 @@ RECIPES: dict[str, Recipe] = {
             items=items.fields(question="query", response="response"),
             prompt="{question}",
         ),
-        Recipe(
+        PublishedSet(
             name="code-feedback",
             summary="66,000 conversations on code",
             source="https://github.com/OpenCodeInterpreter/OpenCodeInterpreter",
@@ -332,7 +332,7 @@ RECIPES: dict[str, Recipe] = {
             hub="m-a-p/Code-Feedback",
             items=items.messages,
         ),
-        Recipe(
+        PublishedSet(
             name="wizardlm",
             summary="143,000 conversations on evolved instructions",
             source="https://github.com/nlpxucan/WizardLM",
@@ -340,7 +340,7 @@ RECIPES: dict[str, Recipe] = {
             hub="WizardLMTeam/WizardLM_evol_instruct_V2_196k",
             items=items.messages,
         ),
-        Recipe(
+        PublishedSet(
             name="flan",
             summary="tasks in the style of FLAN: inputs and targets; mix several with concat",
             source="https://github.com/google-research/FLAN",
@@ -353,9 +353,9 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def truthfulqa(task: str) -> Recipe:
-    """The recipe of a task of TruthfulQA: one right choice (mc1), or several (mc2)."""
-    return Recipe(
+def truthfulqa(task: str) -> PublishedSet:
+    """The set of a task of TruthfulQA: one right choice (mc1), or several (mc2)."""
+    return PublishedSet(
         name="truthfulqa",
         summary="817 questions that many people answer wrongly",
         source="https://github.com/sylinrl/TruthfulQA",

@@ -1,4 +1,4 @@
-"""Building of a recipe's rows from its options: from files, or from the Hub."""
+"""Building of a set's rows from its options: from files, or from the Hub."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mt_core.files import FileConfig
 from ..formats import READERS, rows_of
 from ..hub import HubConfig, hub_files, hub_rows
 from .glue import TASKS, glue
-from .recipe import Recipe, RecipeRows
-from .table import RECIPES, truthfulqa
+from .published import PublishedSet, SetRows
+from .table import SETS, truthfulqa
 
 _OF_FILES = ("eval_path", "sha256", "sha1")
 _OF_HUB = ("subset", "split", "eval_split", "revision")
 
 
-class RecipeConfig(MtConfig):
+class SetConfig(MtConfig):
     """Place of the set, and what the prompt says."""
 
     path: str | None = Field(
@@ -31,11 +31,11 @@ class RecipeConfig(MtConfig):
     eval_path: str | None = Field(None, min_length=1, description="rows for evaluation, from a place of their own")
     sha256: str | None = Field(None, min_length=64, max_length=64, description="what the file of path has to hash to")
     sha1: str | None = Field(None, min_length=40, max_length=40, description="the same, for who publishes only this")
-    subset: str | None = Field(None, min_length=1, description="configuration on the Hub; without it the recipe's")
-    split: str | None = Field(None, min_length=1, description="split on the Hub to train on; without it the recipe's")
+    subset: str | None = Field(None, min_length=1, description="configuration on the Hub; without it the set's own")
+    split: str | None = Field(None, min_length=1, description="split on the Hub to train on; without it the set's own")
     eval_split: str | None = Field(None, min_length=1, description="split on the Hub to evaluate on")
     revision: str | None = Field(None, min_length=1, description="commit, branch or tag on the Hub")
-    prompt: str | None = Field(None, min_length=1, description="another prompt, with the {fields} of the recipe's own")
+    prompt: str | None = Field(None, min_length=1, description="another prompt, with the {fields} of the set's own")
 
     @model_validator(mode="after")
     def _files_or_hub(self) -> Self:
@@ -46,7 +46,7 @@ class RecipeConfig(MtConfig):
         return self
 
 
-class GlueConfig(RecipeConfig):
+class GlueConfig(SetConfig):
     """Place and prompt for one task of the benchmark."""
 
     task: Literal["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"] = Field(
@@ -63,15 +63,15 @@ class GlueConfig(RecipeConfig):
 assert set(TASKS) == set(GlueConfig.model_fields["task"].annotation.__args__), "the tasks of the table"  # type: ignore[union-attr]
 
 
-class TruthfulConfig(RecipeConfig):
+class TruthfulConfig(SetConfig):
     """Place, prompt and task."""
 
     task: Literal["mc1", "mc2"] = Field("mc1", description="one right choice for each question, or several")
 
 
-def recipe_files(config: RecipeConfig, split: Literal["train", "eval"], *, name: str) -> list[Path] | None:
+def set_files(config: SetConfig, split: Literal["train", "eval"], *, name: str) -> list[Path] | None:
     """The files of a set by name."""
-    return _files(config, split, RECIPES[name])
+    return _files(config, split, SETS[name])
 
 
 def glue_files(config: GlueConfig, split: Literal["train", "eval"]) -> list[Path] | None:
@@ -79,12 +79,12 @@ def glue_files(config: GlueConfig, split: Literal["train", "eval"]) -> list[Path
     return _files(config, split, glue(config.task))
 
 
-def build_recipe(config: RecipeConfig, *, split: Literal["train", "eval"], name: str) -> RecipeRows | None:
+def build_set(config: SetConfig, *, split: Literal["train", "eval"], name: str) -> SetRows | None:
     """The rows of a set by name."""
-    return _build(config, split, RECIPES[name])
+    return _build(config, split, SETS[name])
 
 
-def build_glue(config: GlueConfig, *, split: Literal["train", "eval"]) -> RecipeRows | None:
+def build_glue(config: GlueConfig, *, split: Literal["train", "eval"]) -> SetRows | None:
     """The rows of a task of GLUE."""
     return _build(config, split, glue(config.task))
 
@@ -94,38 +94,38 @@ def truthful_files(config: TruthfulConfig, split: Literal["train", "eval"]) -> l
     return _files(config, split, truthfulqa(config.task))
 
 
-def build_truthful(config: TruthfulConfig, *, split: Literal["train", "eval"]) -> RecipeRows | None:
+def build_truthful(config: TruthfulConfig, *, split: Literal["train", "eval"]) -> SetRows | None:
     """The rows of a task of TruthfulQA."""
     return _build(config, split, truthfulqa(config.task))
 
 
-def _build(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> RecipeRows | None:
-    if config.prompt is not None and not recipe.prompt:
-        raise DataError(f"{recipe.name} has dialogues, whose prompts are their own. Leave dataset.prompt out.")
-    rows = hub_rows(_on_hub(config, recipe), split=split) if config.path is None else _rows(config, split, recipe)
-    return None if rows is None else RecipeRows(rows, recipe, config.prompt)
+def _build(config: SetConfig, split: Literal["train", "eval"], published: PublishedSet) -> SetRows | None:
+    if config.prompt is not None and not published.prompt:
+        raise DataError(f"{published.name} has dialogues, whose prompts are their own. Leave dataset.prompt out.")
+    rows = hub_rows(_on_hub(config, published), split=split) if config.path is None else _rows(config, split, published)
+    return None if rows is None else SetRows(rows, published, config.prompt)
 
 
-def _files(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> list[Path] | None:
+def _files(config: SetConfig, split: Literal["train", "eval"], published: PublishedSet) -> list[Path] | None:
     if config.path is None:
-        return hub_files(_on_hub(config, recipe), split)
+        return hub_files(_on_hub(config, published), split)
     given = FileConfig(path=config.path, eval_path=config.eval_path, sha256=config.sha256, sha1=config.sha1)
     return given.files(split, *READERS, ".txt")
 
 
-def _rows(config: RecipeConfig, split: Literal["train", "eval"], recipe: Recipe) -> Dataset | None:
-    files = _files(config, split, recipe)
-    return None if files is None else (recipe.read or rows_of)(files)
+def _rows(config: SetConfig, split: Literal["train", "eval"], published: PublishedSet) -> Dataset | None:
+    files = _files(config, split, published)
+    return None if files is None else (published.read or rows_of)(files)
 
 
-def _on_hub(config: RecipeConfig, recipe: Recipe) -> HubConfig:
-    if not recipe.hub:
-        raise DataError(f"{recipe.name} is not on the Hub. Set dataset.path to its files ({recipe.source}).")
+def _on_hub(config: SetConfig, published: PublishedSet) -> HubConfig:
+    if not published.hub:
+        raise DataError(f"{published.name} is not on the Hub. Set dataset.path to its files ({published.source}).")
     return HubConfig(
-        path=recipe.hub,
-        subset=config.subset or recipe.subset,
-        split=config.split or recipe.split,
+        path=published.hub,
+        subset=config.subset or published.subset,
+        split=config.split or published.split,
         eval_split=config.eval_split,
-        revision=config.revision or recipe.revision,
-        data_files=recipe.data_files,
+        revision=config.revision or published.revision,
+        data_files=published.data_files,
     )

@@ -1,4 +1,4 @@
-"""Recipe of a set, and the dataset that it makes of a set's own rows."""
+"""A published set as data, and the dataset that it makes of the set's own rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEPT = ("id", "choices", "answer", "right", "group")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class PublishedSet:
     """A classic set. ``items(row)`` gives what one of its rows says, often one item; ``many`` where it may be several.
 
     ``hub`` is empty where the set is not there.
@@ -54,16 +54,16 @@ class Recipe:
     read: Callable[[list[Path]], Dataset] | None = None
 
 
-class RecipeRows:
+class SetRows:
     """The rows of a set in the shapes that objectives read."""
 
-    def __init__(self, rows: Dataset, recipe: Recipe, prompt: str | None = None) -> None:
-        self._rows, self._recipe = rows, recipe
-        self._prompt = recipe.prompt if prompt is None else prompt
-        counts = array("q", map(self._count, range(len(rows)))) if recipe.many else None
+    def __init__(self, rows: Dataset, published: PublishedSet, prompt: str | None = None) -> None:
+        self._rows, self._set = rows, published
+        self._prompt = published.prompt if prompt is None else prompt
+        counts = array("q", map(self._count, range(len(rows)))) if published.many else None
         self._begins = None if counts is None else array("q", accumulate(counts, initial=0))
         if not len(self):
-            raise DataError(f"{rows.row(0)['id']} and all others have no item of {recipe.name}. Check dataset.path.")
+            raise DataError(f"{rows.row(0)['id']} and all others have no item of {published.name}. Check dataset.path.")
 
     def __len__(self) -> int:
         return len(self._rows) if self._begins is None else self._begins[-1]
@@ -74,10 +74,10 @@ class RecipeRows:
         inner = 0 if self._begins is None else index - self._begins[number]
         raw = self._rows.row(number)
         item = {**self._items(raw)[inner], "id": raw["id"]}
-        if not self._recipe.prompt:
+        if not self._set.prompt:
             return item
         fields = {**item, **_letter_choices(item)} if "choices" in item else item
-        texts = {"prompt": render(self._prompt, fields), "response": render(self._recipe.response, fields)}
+        texts = {"prompt": render(self._prompt, fields), "response": render(self._set.response, fields)}
         kept = {key: item[key] for key in _KEPT if key in item}
         if "choices" in item:
             kept["fields"] = {key: value for key, value in item.items() if key not in _KEPT}
@@ -86,12 +86,12 @@ class RecipeRows:
     def _items(self, raw: Row) -> Sequence[Item]:
         """The items of a row; whatever is not as the set's rows are is one kind of error here."""
         try:
-            return self._recipe.items(raw)
+            return self._set.items(raw)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             fields = (", ".join(repr(key) for key in raw if key != "id") or "none")[:_LONGEST]
             reason = f"no field {error}" if isinstance(error, KeyError) else str(error)[:_LONGEST]
             raise DataError(
-                f"{raw['id']}: not a row of {self._recipe.name} ({self._recipe.source}): {reason}; fields found: {fields}."
+                f"{raw['id']}: not a row of {self._set.name} ({self._set.source}): {reason}; fields found: {fields}."
                 " Give a file of that set, or take its format with --dataset jsonl, csv … and --data.columns."
             ) from error
 

@@ -16,7 +16,7 @@ from mt_core.files import suffix_of
 
 from ..delimited import DelimitedRows
 from ..formats import rows_of
-from .recipe import Item, Recipe, text_of
+from .published import Item, PublishedSet, text_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +83,10 @@ TASKS: dict[str, Task] = {
 }
 
 
-def glue(name: str) -> Recipe:
-    """The recipe of a task."""
+def glue(name: str) -> PublishedSet:
+    """The set of a task."""
     task = TASKS[name]
-    return Recipe(
+    return PublishedSet(
         name=f"glue {name}",
         summary="",
         source="https://gluebenchmark.com",

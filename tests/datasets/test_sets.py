@@ -1,4 +1,4 @@
-"""Each recipe on small samples in the shapes in which the set was published; the texts are ours."""
+"""Each published set on small samples in the shapes in which it was published; the texts are ours."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 from dataset_files import open_dataset, rows_of
 
 from mt_core import DataError, conversation
-from mt_plugin_datasets.recipes.glue import TASKS
-from mt_plugin_datasets.recipes.table import RECIPES
+from mt_plugin_datasets.sets.glue import TASKS
+from mt_plugin_datasets.sets.table import SETS
 
 
 @dataclass(frozen=True)
 class Case:
     """A file in a set's own shape, and the row that has to come of it (its first, or all of them)."""
 
-    recipe: str
+    name: str
     file: str
     content: Any
     rows: list[dict[str, Any]]
@@ -557,10 +557,10 @@ def write(path: Path, content: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.recipe} {case.options.get('task', case.file)}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} {case.options.get('task', case.file)}")
 def test_a_sample_in_the_sets_shape_gives_rows_in_ours(case: Case, tmp_path: Path) -> None:
     path = write(tmp_path / case.file, case.content)
-    found = rows_of(open_dataset(case.recipe, path=path, **case.options))
+    found = rows_of(open_dataset(case.name, path=path, **case.options))
     wanted = [{"fields": row.get("fields"), "group": "", **row} if "choices" in row else row for row in case.rows]
     for own, row in zip(found, wanted, strict=True):
         left_out = {"id"} | ({"fields"} if row.get("fields", 0) is None else set())
@@ -571,14 +571,14 @@ def test_a_sample_in_the_sets_shape_gives_rows_in_ours(case: Case, tmp_path: Pat
     assert all(conversation(row)[-1]["role"] == "assistant" for row in found), "fine-tuning can use them as they are"
 
 
-def test_every_recipe_and_every_task_has_a_sample() -> None:
-    assert {case.recipe for case in CASES} == {*RECIPES, "glue", "truthfulqa"}
-    assert {case.options["task"] for case in CASES if case.recipe == "glue"} == set(TASKS)
-    assert all(each.source.startswith("https://") and each.licence for each in RECIPES.values())
-    assert [each.name for each in RECIPES.values() if not each.hub] == ["mmlu-qlora"]
+def test_every_set_and_every_task_has_a_sample() -> None:
+    assert {case.name for case in CASES} == {*SETS, "glue", "truthfulqa"}
+    assert {case.options["task"] for case in CASES if case.name == "glue"} == set(TASKS)
+    assert all(each.source.startswith("https://") and each.licence for each in SETS.values())
+    assert [each.name for each in SETS.values() if not each.hub] == ["mmlu-qlora"]
 
 
-def test_another_prompt_uses_the_fields_of_the_recipe(tmp_path: Path) -> None:
+def test_another_prompt_uses_the_fields_of_the_set(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lines({"question": "1 + 1?", "answer": "2"}))
     assert open_dataset("gsm8k", path=path, prompt="Q: {question}\nA:").row(0)["prompt"] == "Q: 1 + 1?\nA:"
     with pytest.raises(DataError, match=r"a\.jsonl:1: \{questoin\} of dataset.prompt is .*; texts found: 'question', "):
@@ -650,10 +650,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_row_that_is_not_of_the_set_is_named_with_what_to_do(fault: str, tmp_path: Path) -> None:
-    recipe, row, message = FAULTS[fault]
+    name, row, message = FAULTS[fault]
     path = write(tmp_path / "a.json", json.dumps([row]))
     with pytest.raises(DataError, match=message) as raised:
-        rows_of(open_dataset(recipe, path=path))
+        rows_of(open_dataset(name, path=path))
     assert str(raised.value).startswith(f"{path}:1: ")
 
 
@@ -693,10 +693,10 @@ MORE_FAULTS = {
 
 @pytest.mark.parametrize("fault", MORE_FAULTS)
 def test_a_row_of_multiple_choice_without_an_answer_is_named(fault: str, tmp_path: Path) -> None:
-    recipe, row, message = MORE_FAULTS[fault]
+    name, row, message = MORE_FAULTS[fault]
     path = write(tmp_path / "a.jsonl", lines(row))
     with pytest.raises(DataError, match=message):
-        rows_of(open_dataset(recipe, path=path))
+        rows_of(open_dataset(name, path=path))
 
 
 def test_labels_of_piqa_are_read_from_the_file_beside(tmp_path: Path) -> None:

@@ -1,0 +1,323 @@
+"""Files behind an address (``s3://``, ``gs://``, ``hf://``, ``https://``, whatever fsspec has), as copies in a folder on disk.
+
+A copy has its address and version (ETag, hash, time of change, size) in its name: another version is another file. Processes that
+read a folder's copies share a lock on it (flock); a file is fetched by one of them, in pieces, from where it was cut off. Folders
+that nobody reads go, the least recently used first, where room is needed. Storage options come from the environment and fsspec's
+own config (https://filesystem-spec.readthedocs.io/en/latest/features.html#configuration), never from a run's options.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mt_core import DataError, first_line, redact
+from mt_core.files import suffix_of
+
+WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds before each further attempt."""
+PIECE = 1 << 24
+"""Bytes to fetch at once."""
+_AT_ONCE = 8
+_GIB = 1 << 30
+_SIZE = "MT_REMOTE_CACHE_GIB"
+_CONTENT = ("etag", "md5", "generation", "blob_id", "sha256", "digest")
+_TIME = ("modified", "mtime", "created")
+"""How keys begin, or those of times end, in lower case without -, under which file systems tell one version of a file from another."""
+_HELD: dict[Path, int] = {}
+"""Handles that share the locks of folders which this process reads."""
+_FOUND: dict[tuple[str, ...], list[Path]] = {}
+"""What addresses stood for when this run asked: its rows and what tells them from others are of one version."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One version of a file behind an address; ``name`` is its path as ``files``, fsspec's file system, has it."""
+
+    files: Any
+    name: str
+    size: int
+    version: str
+
+    @property
+    def address(self) -> str:
+        """The address for messages."""
+        return str(self.files.unstrip_protocol(self.name))
+
+    def place(self, root: Path) -> Path:
+        """Where its copy is below a cache; nothing of its name leads out of there."""
+        folder, _, last = self.address.rpartition("/")
+        safe = re.sub(r"[^\w.-]", "_", last)[-100:]
+        return root / hashlib.sha256(folder.encode()).hexdigest()[:40] / f"{self.version}-{safe}"
+
+
+def remote_files(url: str, *suffixes: str, root: Path) -> list[Path]:
+    """Copies of the file, of a folder's files with the first of ``suffixes`` that any has, or of a pattern's; sorted by address.
+
+    They stay as long as this process lives, and are looked for once (``forget_remote``). Raises ``DataError`` where the address is
+    not served, or the cache has no room.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # here: listing plugins imports none of it
+
+    asked = (url, *suffixes, str(root))
+    if asked in _FOUND:
+        return list(_FOUND[asked])
+    found = sorted(list_remote(url, *suffixes), key=lambda each: each.name)
+    places = [each.place(root) for each in found]
+    try:
+        for folder in dict.fromkeys(place.parent for place in places):
+            _hold(folder)
+        missing = [(each, place) for each, place in zip(found, places, strict=True) if not place.exists()]
+        needed = sum(each.size for each, _ in missing)
+        _make_room(root, needed, url)
+        if missing:
+            logging.getLogger("mt_core").info(f"fetching {len(missing):,} files ({needed:,} bytes) of {url}")
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(lambda pair: fetch(*pair), missing))
+    except OSError as error:
+        raise DataError(
+            f"the cache {root} cannot be used: {error.strerror or error}. Set MT_CACHE to a folder"
+        ) from error
+    _FOUND[asked] = places
+    return list(places)
+
+
+def forget_remote() -> None:
+    """Look anew at what addresses stand for, as each run does when it begins."""
+    _FOUND.clear()
+
+
+def list_remote(url: str, *suffixes: str) -> list[RemoteFile]:
+    """What an address stands for, as ``files_of`` says of paths. Raises ``DataError`` where nothing is there, or it is not served."""
+    files, name = remote_system(url)
+    files.invalidate_cache()
+    if glob.has_magic(name) and not attempt(url, lambda: files.exists(name)):
+        found = attempt(url, lambda: files.glob(name, detail=True))
+    elif (info := attempt(url, lambda: files.info(name)))["type"] != "directory":
+        return [_remote_file(files, name, info)]
+    else:
+        found = _of_kind(url, attempt(url, lambda: files.find(name, detail=True)), suffixes)
+    chosen = {name: info for name, info in found.items() if info["type"] == "file"}
+    if not chosen:
+        raise DataError(f"{url} stands for no {' or '.join(suffixes)} file. Set it to a file, a folder or a pattern")
+    return [_listed_file(files, name, info) for name, info in chosen.items()]
+
+
+def files_below(url: str) -> dict[str, RemoteFile]:
+    """Path below an address → file, without fetching any. Raises ``DataError`` as ``list_remote`` does."""
+    found = list_remote(url)
+    root = str(found[0].files._strip_protocol(url)).rstrip("/")
+    return {each.name.removeprefix(root).lstrip("/"): each for each in found}
+
+
+def remote_system(url: str) -> tuple[Any, str]:
+    """The file system of an address, and the name there. Raises ``DataError`` for one that is unknown or has a secret in it."""
+    if redact(url) != url or "::" in url:
+        raise DataError(
+            f"{redact(url)} has a secret in it, or is a chain. Addresses are saved with a run: give keys through the environment (for"
+            " s3:// AWS_ACCESS_KEY_ID and its secret) or fsspec's config, and a plain address here"
+        )
+    import fsspec
+    from fsspec.registry import known_implementations
+
+    protocol = url.partition("://")[0]
+    try:
+        files, name = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(protocol)
+        fix = f"pip install 'mt-plugin-datasets[{extra}]'" if extra else known_implementations[protocol].get("err", "")
+        raise DataError(f"{url} needs a package that is not installed: {fix or first_line(error)}") from error
+    except (ValueError, OSError) as error:
+        known = "s3, gs, hf, https, az, sftp, file" if protocol not in known_implementations else protocol
+        raise DataError(f"{url} cannot be read: {first_line(error)}. Protocols are {known} and others") from error
+    return files, name
+
+
+def attempt(url: str, call: Callable[[], _T]) -> _T:
+    """What ``call`` returns; a storage that fails is asked again, after a wait that is told. Raises ``DataError`` where it refuses."""
+    for wait in (*WAITS, None):
+        try:
+            return call()
+        except DataError:
+            raise
+        except Exception as error:
+            said = redact(f"{type(error).__name__}: {first_line(error)}")
+            if _is_final(error):
+                raise DataError(
+                    f"{url} is refused or not there ({said}). Check the address, and the keys in the environment"
+                ) from error
+            if wait is None:
+                raise DataError(
+                    f"{url} cannot be fetched, tried {len(WAITS) + 1} times ({said}). Start again: what is here is kept"
+                ) from error
+            logging.getLogger("mt_core").warning(f"{url} is not served now ({said}); asked again in {wait:g} s")
+            time.sleep(wait)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def fetch(file: RemoteFile, place: Path) -> None:
+    """Copy a file to ``place``, once among all processes; what was fetched before is kept. Raises ``DataError``, ``OSError``."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = place.with_name(f".{file.version}-{place.name}.part")
+    with _lock(part.with_suffix(".lock")):
+        if place.exists():
+            return
+        with open(
+            os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+b", buffering=0
+        ) as out:
+            out.seek(0, os.SEEK_END)
+            if out.tell() > file.size:
+                out.truncate(0)
+            while (start := out.seek(0, os.SEEK_END)) < file.size:
+                _write(out, attempt(file.address, lambda start=start: _piece(file, start)), file)  # type: ignore[misc]
+            os.fsync(out.fileno())
+        now = _remote_file(file.files, file.name, attempt(file.address, lambda: file.files.info(file.name)))
+        if now.version != file.version:
+            part.unlink()
+            raise DataError(f"{file.address} changed while it was fetched. Start again once nobody writes it")
+        os.replace(part, place)
+
+
+def _piece(file: RemoteFile, start: int) -> bytes:
+    end = min(start + PIECE, file.size)
+    piece: bytes = file.files.cat_file(file.name, start=start, end=end)
+    if len(piece) == file.size != end - start:  # a server that knows no ranges
+        piece = piece[start:end]
+    if len(piece) != end - start:
+        raise OSError(f"{len(piece):,} bytes came instead of {end - start:,}")
+    return piece
+
+
+def _write(out: Any, piece: bytes, file: RemoteFile) -> None:
+    start = out.tell()
+    try:
+        while piece:
+            piece = piece[out.write(piece) :]
+    except OSError as error:
+        out.truncate(start)
+        raise DataError(
+            f"{file.address} cannot be written to {out.name}: {error.strerror}. Make room there, or set MT_CACHE to another folder; what is"
+            " fetched is kept"
+        ) from error
+
+
+def _is_final(error: Exception) -> bool:
+    """Return whether asking again is of no use. fsspec's HTTP says that a file is not there whatever the cause was."""
+    cause = error.__cause__ or error
+    if isinstance(status := getattr(cause, "status", None), int):
+        return status < 500 and status not in {408, 429}
+    if type(cause).__module__.startswith("aiohttp"):
+        return False
+    return isinstance(error, FileNotFoundError | PermissionError | NotImplementedError)
+
+
+def _of_kind(url: str, found: Mapping[str, Any], suffixes: Sequence[str]) -> dict[str, Any]:
+    for suffix in suffixes:
+        if chosen := {name: info for name, info in found.items() if suffix_of(Path(name)) == suffix}:
+            if others := len(found) - len(chosen):
+                _warn_once(f"{url} stands for its {len(chosen):,} *{suffix} files; {others:,} others are not read")
+            return chosen
+    return {} if suffixes else dict(found)
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logging.getLogger("mt_core").warning(message)
+
+
+def _listed_file(files: Any, name: str, info: Mapping[str, Any]) -> RemoteFile:
+    if info.get("size") is None or not _marks(info, _CONTENT):  # a listing may say less, or write times otherwise
+        info = attempt(str(files.unstrip_protocol(name)), lambda: files.info(name))
+    return _remote_file(files, name, info)
+
+
+def _remote_file(files: Any, name: str, info: Mapping[str, Any]) -> RemoteFile:
+    if info.get("size") is None:
+        raise DataError(f"{files.unstrip_protocol(name)} is served without its size, so that half a file looks whole")
+    version = info["size"], _marks(info, _CONTENT) or _marks(info, _TIME)
+    return RemoteFile(files, name, int(info["size"]), hashlib.sha256(repr(version).encode()).hexdigest()[:16])
+
+
+def _marks(info: Mapping[str, Any], names: tuple[str, ...]) -> list[tuple[str, str]]:
+    told = {key.lower().replace("-", ""): str(value).strip('"') for key, value in info.items() if value is not None}
+    return sorted((key, value) for key, value in told.items() if key.startswith(names) or key.endswith(names))
+
+
+def _hold(folder: Path) -> None:
+    """Share the lock of a folder for as long as this process lives, and mark it as used now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_suffix(".lock")
+    if folder not in _HELD:
+        import fcntl
+
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        _HELD[folder] = handle
+        folder.mkdir(exist_ok=True)  # it may have been removed while this waited
+    os.utime(lock)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    import fcntl  # here: Windows has none
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _make_room(root: Path, needed: int, url: str) -> None:
+    """Remove folders that nobody reads until the files fit. Raises ``DataError`` where they never will."""
+    if not needed:
+        return
+    try:
+        limit = int(float(os.environ.get(_SIZE) or 100) * _GIB)
+    except ValueError as error:
+        raise DataError(f"{_SIZE}={os.environ[_SIZE]} is no number. Set it to the size of the cache in GiB") from error
+    with _lock(root / "room.lock"):
+        sizes = {path: _size(path) for path in root.iterdir() if path.is_dir()}
+        used = sum(sizes.values())
+        for folder in sorted(sizes, key=lambda each: each.with_suffix(".lock").stat().st_mtime):
+            if used + needed <= limit and shutil.disk_usage(root).free >= needed:
+                break
+            if sizes[folder] and _remove(folder):
+                used -= sizes[folder]
+        if used + needed > limit or shutil.disk_usage(root).free < needed:
+            raise DataError(
+                f"{url} needs {needed / _GIB:.3g} GiB in {root}, where {used / _GIB:.3g} GiB are in use, {limit / _GIB:.3g} GiB are allowed"
+                f" and {shutil.disk_usage(root).free / _GIB:.3g} GiB are free. Raise {_SIZE}, make room, or set MT_CACHE to another folder"
+            )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _remove(folder: Path) -> bool:
+    """Remove a folder of the cache; ``False`` where a process reads it."""
+    import fcntl
+
+    handle = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)

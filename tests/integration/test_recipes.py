@@ -1,0 +1,108 @@
+"""Each installed recipe is planned on paper and trains two steps at a tiny size, with all its other keys as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_train.assemble.discovery import load_plugins
+from mt_train.cli.train import main
+from mt_train.plugins.recipes import KIND, SHIPPED, recipe_file
+
+HOST = load_plugins()
+RECIPES = {offer.component.name: offer for offer in HOST.offers(KIND)}
+DNA = "ACGTTGCA"
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "answers": [{"prompt": f"What is {n} and {n}?", "response": f" It is {2 * n}."} for n in range(32)],
+    "pairs": [{"prompt": f"Say {n}.", "chosen": f" {n}", "rejected": f" {n + 1}"} for n in range(64)],
+    "prompts": [{"prompt": f"What is {n} and {n}?", "answer": str(2 * n)} for n in range(8)],
+    "images": [{"prompt": "<image> What is it?", "images": [PIXEL], "response": f" Picture {n}."} for n in range(32)],
+    "dna": [{"prompt": "<dna> What is it?", "dna": [DNA * 4], "response": f" Gene {n}."} for n in range(32)],
+    "instructions": [{"instruction": f"Add {n} and {n}.", "input": "", "output": f"{2 * n}"} for n in range(32)],
+    "turns": [
+        {
+            side: [{"role": "user", "content": f"Say {n}."}, {"role": "assistant", "content": f"{n + more}"}]
+            for more, side in enumerate(("chosen", "rejected"))
+        }
+        for n in range(64)
+    ],
+    "gsm8k": [{"question": f"What is {n} and {n}?", "answer": f"Twice.\n#### {2 * n}"} for n in range(8)],
+}
+SHAPES = {
+    "pretrain": "text.txt",
+    "dpo": "pairs.jsonl",
+    "reward": "pairs.jsonl",
+    "llama-1b-ultrafeedback-dpo": "turns.jsonl",
+    "grpo": "prompts.jsonl",
+    "images": "images.jsonl",
+    "dna-caption": "dna.jsonl",
+    "qwen-gsm8k-grpo": "gsm8k.jsonl",
+    "llama-1b-alpaca-lora": "instructions.jsonl",
+    "llama-8b-alpaca-qlora": "instructions.jsonl",
+}
+"""Recipe → the rows that it takes, where these are no answers."""
+SMALL = {
+    "grpo": ["--objective.max-new-tokens", "4", "--rewards.python.path", "{rows}/reward.py"],
+    "qwen-gsm8k-grpo": ["--objective.max-new-tokens", "4"],
+    "images": ["--encoders.siglip.image", "8", "--encoders.siglip.patch", "4"],
+    "dna-caption": ["--encoders.hyenadna.dim", "16"],
+    "sft-exam": ["--evaluations.mmlu.path", "{rows}/mmlu"],
+}
+TINY = {"qwen": "2.5-tiny", "gemma": "3-tiny"}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rows")
+    for name, content in ROWS.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, content)))
+    (folder / "text.txt").write_text("The fox saw ripe grapes on a high vine, and jumped. " * 400)
+    (folder / "reward.py").write_text("def score(answers):\n    return [float(len(each.text)) for each in answers]\n")
+    for split in ("dev", "test"):
+        (folder / "mmlu" / split).mkdir(parents=True)
+        lines = [f"Which is {n}?,{n},8,9,7,A" for n in range(6)]
+        (folder / "mmlu" / split / f"astronomy_{split}.csv").write_text("\n".join(lines))
+    return folder
+
+
+def command(name: str, rows: Path) -> list[str]:
+    """Words of ``mt-train`` for a recipe with a tiny model and rows that are here; everything else is its own."""
+    text = recipe_file(RECIPES[name]).read_text()
+    found = re.search(r"^model: \{name: ([\w-]+)", text, re.MULTILINE)
+    family = found[1] if found else "llama"
+    words = ["--recipe", name, "--model", family, "--model.variant", TINY.get(family, "tiny")]
+    words += ["--train.sequence-len", "256", "--dataset.path", str(rows / SHAPES.get(name, "answers.jsonl"))]
+    words += ["--model.weights", "none"] if "weights:" in text else []
+    words += ["--data.template", "chatml"] if "template: own" in text else []
+    words += ["--data.eval", "4"] if "eval: 500" in text else []
+    return words + [word.format(rows=rows) for word in SMALL.get(name, [])]
+
+
+def run(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    code = main(words)
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    return said.out
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_recipe_is_planned_on_paper(name: str, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "memory a rank" in run([*command(name, rows), "--dry-run"], capsys)
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_recipe_trains(name: str, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run([*command(name, rows), "--train.steps", "2", "--output", str(tmp_path / "run")], capsys)
+    losses = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(record.get("step", 0) for record in losses) == 2
+
+
+def test_the_recipes_that_pip_lines_name_are_those_that_distributions_offer() -> None:
+    offered = {name: offer.plugin.distribution for name, offer in RECIPES.items()}
+    assert {name: found for name, found in offered.items() if found != "mt-plugin-standard"} == SHIPPED

@@ -1,0 +1,55 @@
+"""The dataset of a path: its ending names it, and what is written wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_train.assemble.discovery import load_plugins
+from mt_train.plugins.dataset_slot import READERS, reader_of
+from mt_train.plugins.resolve import resolve
+
+HOST = load_plugins()
+
+
+@pytest.mark.parametrize(
+    ("path", "reader"),
+    [
+        ("a.jsonl", "jsonl"),
+        ("A.JSONL", "jsonl"),
+        ("a.v2.parquet", "parquet"),
+        ("a.txt.gz", "text"),
+        ("s3://bucket/part-*.jsonl.zst", "jsonl"),
+        (["a.csv", "b.csv"], "csv"),
+        (["a.csv", "b.jsonl"], None),
+        ("a.bin", None),
+        ("a", None),
+        ("", None),
+        (None, None),
+        (3, None),
+        ("x" * 5000 + ".jsonl", "jsonl"),
+    ],
+)
+def test_an_ending_names_the_dataset(path: Any, reader: str | None) -> None:
+    assert reader_of({"path": path}) == reader
+
+
+def test_a_folder_is_read_by_what_lies_in_it(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "LICENSE"):
+        (tmp_path / name).write_text("x")
+    assert reader_of({"path": str(tmp_path)}) == "text"
+    (tmp_path / "c.jsonl").write_text("{}")
+    assert reader_of({"path": str(tmp_path)}) is None
+
+
+def test_every_reader_is_a_dataset() -> None:
+    assert set(READERS.values()) <= {offer.component.name for offer in HOST.offers("dataset")}
+
+
+def test_a_dataset_that_is_named_reads_any_ending() -> None:
+    found = resolve({"model": "llama", "dataset": {"name": "text", "path": "a.jsonl"}}, HOST)
+    assert found.config.dataset.name == "text"
+    assert resolve({"model": "llama", "dataset": {"path": "a.jsonl"}}, HOST).config.dataset.name == "jsonl"
+    assert resolve({"model": "llama"}, HOST).config.dataset.name == "demo"

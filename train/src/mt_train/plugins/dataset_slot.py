@@ -1,0 +1,54 @@
+"""Which dataset reads a path, where a run gives a path and names none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mt_train.plugins.draft import Draft
+
+READERS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".txt": "text",
+    ".md": "text",
+}
+"""Ending of a file → the dataset that reads it."""
+_PACKED = (".gz", ".zst", ".bz2", ".xz")
+
+
+def name_dataset(draft: Draft) -> None:
+    """Name the dataset by the ending of its path, where a run gives a path alone."""
+    given = draft.raw.get("dataset")
+    if isinstance(given, dict) and given.get("name") is None and (reader := reader_of(given)):
+        given["name"] = reader
+        draft.origins["dataset.name"] = "the ending of dataset.path"
+
+
+def reader_of(given: Mapping[str, Any]) -> str | None:
+    """Return the dataset for the files of ``path``, by their endings; none where they have no known one, or several."""
+    paths = given.get("path")
+    listed = [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else []
+    names = [name for path in listed if isinstance(path, str) for name in _names(path)]
+    readers = {READERS.get(_ending(name)) for name in names} - {None}
+    return readers.pop() if len(readers) == 1 else None
+
+
+def _names(path: str) -> list[str]:
+    """The file of a path, or those of a folder."""
+    folder = Path(path or "-")  # an empty path is not the folder that one stands in
+    try:
+        return [each.name for each in folder.iterdir()] if folder.is_dir() else [path]
+    except OSError:  # a folder that may not be read, or a name longer than names are: whoever opens it says so
+        return [path]
+
+
+def _ending(name: str) -> str:
+    endings = [each.lower() for each in PurePosixPath(name).suffixes]
+    return next((each for each in reversed(endings) if each not in _PACKED), "")
