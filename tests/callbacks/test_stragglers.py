@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mt_core import CallbackContext, UsageError
-from mt_plugin_callbacks.stragglers import Change, Stopwatch, Stragglers, StragglersConfig, Watch
+from mt_plugin_callbacks.stragglers import Change, DeviationWatch, Stopwatch, Stragglers, StragglersConfig, Watch
 
 
 def changes(watch: Watch, windows: list[list[float]]) -> list[list[Change]]:
@@ -43,6 +43,54 @@ def test_nobody_is_named_where_ranks_differ_by_chance_alone() -> None:
 def test_a_node_of_slow_ranks_is_named_rank_by_rank() -> None:
     found = changes(Watch(1.1, 3), [[1.0] * 24 + [1.3] * 8] * 3)
     assert [change.rank for change in found[-1]] == list(range(24, 32))
+
+
+def test_a_rank_whose_gradient_is_far_from_the_others_is_named_on_either_side_and_without_a_number() -> None:
+    even = [1.0, 1.02, 0.98, 1.01, 0.99, 1.03, 0.97]
+    for odd in (1.5, 0.0, float("nan"), float("inf")):
+        found = changes(DeviationWatch(6, 3), [[*even, odd]] * 3)
+        assert [[change.rank for change in each] for each in found] == [[], [], [7]], odd
+    assert not any(changes(DeviationWatch(6, 3), [[*even, 1.1]] * 9))
+    assert not any(changes(DeviationWatch(6, 3), [[float("nan")] * 5 + [1.0] * 3] * 9)), "most overflowed"
+
+
+def test_no_gradient_is_named_by_chance_in_10_000_windows_of_8_ranks() -> None:
+    chance = random.Random(0)
+    watch = DeviationWatch(6, 3)
+    named = sum(len(watch.look([chance.gauss(1.0, 0.1) for _ in range(8)])) for _ in range(10_000))
+    assert named == 0
+
+
+def gradients_context(world: int, model: Any, **parallel: int) -> CallbackContext:
+    layers = [SimpleNamespace(module=each) for each in model]
+    model.layers = lambda: layers
+    return CallbackContext(
+        step=0,
+        total_steps=9,
+        output=None,
+        weights=SimpleNamespace(rank=0, world=world),
+        model=model,
+        config={"parallel": {"zero_stage": 0, **parallel}, "train": {"compile": False}},
+    )
+
+
+def test_the_norm_that_is_compared_is_that_of_the_rank_s_own_gradient() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
+    callback = Stragglers(StragglersConfig(gradient_deviations=6))
+    callback.on_model_built(gradients_context(8, model))
+    model(torch.randn(5, 3)).square().sum().backward()
+    wanted = torch.nn.utils.get_total_norm([each.grad for each in model.parameters()])
+    torch.testing.assert_close(callback._squares.sqrt().float(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("world", "parallel", "said"), [(3, {}, "needs 4 ranks"), (8, {"pipeline": 2}, "parallel.pipeline=2")]
+)
+def test_gradients_that_cannot_be_compared_are_refused(world: int, parallel: dict[str, int], said: str) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(4)))
+    with pytest.raises(UsageError, match=said):
+        Stragglers(StragglersConfig(gradient_deviations=6)).on_model_built(gradients_context(world, model, **parallel))
 
 
 def test_spans_add_up_and_are_heard_while_a_step_is_computed_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ PROBE = ".tmp-probe"
 
 
 def refuse_folders_apart(folder: Path, process: Process, *, patience: float) -> None:
-    """Raise ``OutputError`` on every rank unless all see, within ``patience`` seconds, what rank 0 writes into the folder."""
+    """Raise ``OutputError`` on every rank unless all nodes see, within ``patience`` seconds, what rank 0 writes into the folder."""
     if process.world == 1:
         return
     token = share_text(f"{platform.node()} {time.time_ns()}")
@@ -44,7 +44,8 @@ def refuse_folders_apart(folder: Path, process: Process, *, patience: float) -> 
         with open(probe, "x", encoding="utf-8", opener=open_new) as file:
             file.write(token)
     share_text("written")
-    blind = ranks_where(not _shows(probe, token, min(patience, PATIENCE_SECONDS)))
+    # One rank of a node sees for all of them.
+    blind = ranks_where(process.local_rank == 0 and not _shows(probe, token, min(patience, PATIENCE_SECONDS)))
     if process.is_main:
         probe.unlink()
     if blind:

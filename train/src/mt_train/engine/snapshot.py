@@ -6,19 +6,22 @@ state, and its random generators. Any number of ranks, at any ZeRO stage, reads 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from mt_core.errors import CheckpointError
 from mt_train.checkpoint.tensors import ModelWriter, open_model, open_tensors, read_json, write_json, write_tensors
 from mt_train.engine import fragments
 from mt_train.engine.engine import Engine
-from mt_train.engine.processes import Process
+from mt_train.engine.processes import Process, gather_texts
 from mt_train.engine.random_state import random_numbers, random_tensors, restore_random
 from mt_train.engine.scalars import own_scalars, scalars
 from mt_train.engine.transform import PREFIX
@@ -119,7 +122,7 @@ def read_snapshot(engine: Engine, folder: Path) -> bool:
     if rank >= len(saved.content) or len(saved.content) != engine.process.world:
         return False
     tensors = {name: saved.tensor(rank, name) for name in saved.names(rank) if name.startswith("rng::")}
-    restore_random(tensors, saved.content[rank]["random"], engine.process.device)
+    restore_random(tensors, saved.random(rank), engine.process.device)
     return True
 
 
@@ -136,17 +139,34 @@ def _numbers(path: Path) -> dict[str, Any]:
     return content
 
 
+def _describe_together(stems: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return what the files of all saved ranks hold; each rank opens its share of them, and hears of the others. Collective.
+
+    With all files opened by all ranks, 16,384 of them would open 32,768 each.
+    """
+    world, rank = dist.get_world_size(), dist.get_rank()
+    found = [json.loads(text) for text in gather_texts(json.dumps([_describe(stem) for stem in stems[rank::world]]))]
+    return [found[number % world][number // world] for number in range(len(stems))]
+
+
+def _describe(stem: Path) -> dict[str, Any]:
+    """Return what a saved rank holds, without its random numbers: nobody but the same rank needs them."""
+    numbers = _numbers(stem.with_suffix(".json"))
+    del numbers["random"]
+    return {**numbers, "names": list(open_tensors(stem.with_suffix(".safetensors")))}
+
+
 class SavedState:
-    """The slices of all ranks of a checkpoint, read on demand."""
+    """The slices of all ranks of a checkpoint, read on demand. Every rank must make one."""
 
     def __init__(self, folder: Path) -> None:
-        stems = sorted(path.with_suffix("") for path in folder.glob("rank-*.json"))
-        if not stems:
+        self._stems = sorted(path.with_suffix("") for path in folder.glob("rank-*.json"))
+        if not self._stems:
             raise CheckpointError(
                 f"{folder} holds no optimizer state; resume from a checkpoint that this command wrote"
             )
-        self.content: list[dict[str, Any]] = [_numbers(stem.with_suffix(".json")) for stem in stems]
-        self._tensors = [open_tensors(stem.with_suffix(".safetensors")) for stem in stems]
+        self.content = _describe_together(self._stems)
+        self._opened: dict[int, Mapping[str, Callable[[], Tensor]]] = {}
         self._index: dict[str, list[tuple[int, int, int]]] = {}
         for rank, content in enumerate(self.content):
             for name, (start, length) in content["fragments"].items():
@@ -178,12 +198,12 @@ class SavedState:
     def directions(self) -> dict[str, dict[str, Callable[[], Tensor]]]:
         """Return what a gradient transform kept: parameter → key → a function that reads it."""
         found: dict[str, dict[str, Callable[[], Tensor]]] = {}
-        for tensors in self._tensors:
-            for full in tensors:
+        for rank in range(len(self.content)):
+            for full in self.names(rank):
                 kind, _, rest = full.partition("::")
                 if kind == PREFIX:
                     name, _, key = rest.rpartition("::")
-                    found.setdefault(name, {})[key] = tensors[full]
+                    found.setdefault(name, {})[key] = partial(self.tensor, rank, full)
         return found
 
     def tensors_of(self, parameter: str) -> dict[str, Tensor]:
@@ -198,11 +218,17 @@ class SavedState:
 
     def names(self, rank: int) -> list[str]:
         """Names of one rank's tensors."""
-        return list(self._tensors[rank])
+        return list(self.content[rank]["names"])
 
     def tensor(self, rank: int, name: str) -> Tensor:
-        """One tensor of one rank's file."""
-        return self._tensors[rank][name]()
+        """One tensor of one rank's file, which is opened when something of it is needed."""
+        if rank not in self._opened:
+            self._opened[rank] = open_tensors(self._stems[rank].with_suffix(".safetensors"))
+        return self._opened[rank][name]()
+
+    def random(self, rank: int) -> Any:
+        """Return the random numbers' state of one rank that is no tensor."""
+        return _numbers(self._stems[rank].with_suffix(".json"))["random"]
 
     def read(self, name: str, key: str, start: int, length: int) -> Tensor:
         """The values of a parameter's state in [start, start + length), from whichever ranks hold them."""

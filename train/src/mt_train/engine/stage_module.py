@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mt_core.nn import Batch, BlockContext, TrainModel, run_recomputed
 from mt_core.nn.media import add_levels
+from mt_train.engine.processes import make_own_groups_alone
 from mt_train.engine.stages import Stage
 from mt_train.engine.step import LossHead, weighted_loss
 
@@ -72,7 +73,7 @@ class StageModule(PipelineModule):  # type: ignore[misc]
         for number in stage.layers:
             layers[number] = _wrap(stage, number, loss_head, feed)
         self._bounds = list(stage.bounds)
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), make_own_groups_alone():
             super().__init__(layers, num_stages=len(stage.bounds) - 1, dynamic_shape=True)
         # Beside torch's registry: parts of other stages are on the meta device, and DeepSpeed must not see them.
         self.__dict__ |= {"stage": stage, "feed": feed, "model": stage.model, "loss_head": loss_head}
