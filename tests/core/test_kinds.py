@@ -41,7 +41,7 @@ def test_the_slots_of_a_run_are_those_of_the_table() -> None:
 
 def test_keys_that_no_kind_can_have_are_the_sections_and_the_options_of_the_command() -> None:
     options = {*train.SWITCHES, *train.VALUES, *train.REPEATED}
-    assert {*SECTIONS, *options, "name"} == KEYS_OF_RUNS
+    assert {*SECTIONS, *options, "name", "include"} == KEYS_OF_RUNS
 
 
 @pytest.mark.parametrize(
