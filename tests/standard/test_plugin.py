@@ -24,6 +24,7 @@ NAMES = {
     "mt_optimizers": ["adamw"],
     "mt_schedules": ["constant", "cosine"],
     "mt_task_prints": ["loss"],
+    "mt_recipes": ["pretrain", "sft", "lora"],
 }
 
 POISONED = """

@@ -14,6 +14,7 @@ LINKS = "https://github.com/stas00/ml-engineering/blob/master/network/README.md"
 DRIVER = "memory.total of nvidia-smi"
 BLACKWELL = "https://glennklockwood.com/garden/processors/B200"
 """Operations of a B200 at 1,000 W."""
+ADA = "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ GPUS: tuple[Gpu, ...] = (
     _gpu("h200-141g", "hopper", (67, 494.5, 989, 1979), 143_771, 4.8, 450),
     _gpu("b200-180g", "blackwell", (80, 1100, 2250, 4500), 183_359, 8.0, 900, BLACKWELL, SPECIFICATIONS, LINKS, DRIVER),
     _gpu("l40s-48g", "ada", (91.6, 183, 362, 733), 46_068, 0.86, 31),
-    _gpu("rtx4090-24g", "ada", (82.6, 82.6, 165.2, 330.3), 24_564, 1.008, 31),
+    _gpu("rtx4090-24g", "ada", (82.6, 82.6, 165.2, 330.3), 24_564, 1.008, 31, ADA, LINKS, DRIVER),
     _gpu("mi300x-192g", "cdna3", (163.4, 653.7, 1300, 2600), 183_105, 5.3, 448, SPECIFICATIONS, LINKS),
 )
 """SXM parts, unless the name says PCIe; an L40S and a PCIe card have the bus between neighbours. ``fp8`` is there to be looked up: no run
