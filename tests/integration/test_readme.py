@@ -6,6 +6,7 @@ import html
 import re
 import runpy
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def test_the_table_has_each_plugin_of_the_repository_with_its_own_summary() -> N
         summary = project["description"].replace(" for mt-core", "")
         expected.append((project["name"], str(path.parent.relative_to(ROOT)), summary, project["name"]))
     assert sorted(rows) == sorted(expected)
+
+
+def test_the_counts_of_adapters_are_those_of_the_releases_that_the_table_names() -> None:
+    from mt_plugin_adapters import plugin as adapters
+    from mt_plugin_standard import plugin as standard
+    from peft.utils.peft_types import PeftType
+
+    ours, peers = re.findall(r"^\| adapters \| (\d+) \| (\d+) methods of PEFT \|", README, re.MULTILINE)[0]
+    low_rank = {each.name for each in (*adapters.mt_adapters(), *standard.mt_adapters())} - {"full"}
+    assert (int(ours), int(peers)) == (len(low_rank), len(PeftType))
+    assert f"peft {version('peft').rpartition('.')[0]}" in README
 
 
 def test_the_readme_is_short() -> None:
