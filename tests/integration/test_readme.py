@@ -59,9 +59,10 @@ def test_the_table_has_each_plugin_of_the_repository_with_its_own_summary() -> N
 
 
 def test_the_counts_of_adapters_are_those_of_the_releases_that_the_table_names() -> None:
+    from peft.utils.peft_types import PeftType
+
     from mt_plugin_adapters import plugin as adapters
     from mt_plugin_standard import plugin as standard
-    from peft.utils.peft_types import PeftType
 
     ours, peers = re.findall(r"^\| adapters \| (\d+) \| (\d+) methods of PEFT \|", README, re.MULTILINE)[0]
     low_rank = {each.name for each in (*adapters.mt_adapters(), *standard.mt_adapters())} - {"full"}

@@ -49,7 +49,7 @@ class BaseAdapterConformance(LayoutConformance):
     model: Mapping[str, Any] = {"name": tiny.NAME, "dim": 32}
     """The family and shape that it is tried on, as in ``run.yaml``."""
     quantizer: Mapping[str, Any] = {"name": tiny.EIGHT_BITS}
-    """What stores the base in fewer bits, where the adapter says that it may."""
+    """Quantizer of the base, for an adapter that says that it works over one."""
 
     def run(self, host: PluginHost, folder: Path) -> dict[str, Any]:
         """See ``LayoutConformance``."""

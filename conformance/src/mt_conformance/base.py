@@ -124,7 +124,7 @@ class BasePluginConformance:
         )
 
     def test_every_number_has_bounds(self, mt_host: PluginHost) -> None:
-        """What a number may be is said where it is declared, and a wrong one is an error before anything is loaded."""
+        """Each number is declared with its bounds, so that a wrong one is an error before anything is loaded."""
         free = [path for path, field in fields_of(self.component(mt_host).config) if is_unbounded(field)]
         assert not free, (
             f"numbers of {self.name!r} without bounds: {', '.join(free)}. Give each what is allowed, one of"

@@ -46,7 +46,7 @@ class BaseDatasetConformance(BasePluginConformance):
     columns: Mapping[str, str] = {}
     """``data.columns``: our field name → the one in the rows."""
     bad_row: str = ""
-    """What the message about the bad row must contain: where it is (``rows.jsonl:2``)."""
+    """Text that the message about the bad row must contain: its place (``rows.jsonl:2``)."""
 
     def bad_options_in(self, folder: Path) -> Mapping[str, Any] | None:
         """Options for files of which one row is bad (and ``bad_row`` says where); ``None`` leaves the check out."""
@@ -150,7 +150,7 @@ class BaseDatasetConformance(BasePluginConformance):
             )
 
     def test_the_order_follows_from_the_seed(self, tmp_path: Path) -> None:
-        """The same seed gives the same order, another one another."""
+        """One seed gives one order; another seed gives another."""
         one, same, other = (self.epoch_steps(tmp_path, seed=seed) for seed in (1, 1, 2))
         wrong = [step for step, pair in enumerate(zip(one, same, strict=False)) if pair[0] != pair[1]]
         assert one == same, (
@@ -160,7 +160,7 @@ class BaseDatasetConformance(BasePluginConformance):
         assert len(one) < 5 or one != other, "seeds 1 and 2 give the same order; rows(epoch, seed) has to use its seed"
 
     def test_each_epoch_has_an_order_of_its_own(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Of a stream that shuffles by its seed; the core shuffles what is no stream."""
+        """A stream that shuffles by its seed; the trainer shuffles all other datasets."""
         source = self.source(mt_host, tmp_path)
         if not isinstance(source, Stream):
             pytest.skip("rows that are found by their number are shuffled by mt-core")

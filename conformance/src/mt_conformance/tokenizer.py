@@ -33,7 +33,7 @@ NASTY = {
     "one word, very long": "a" * 2000,
     "many accents on one letter": "Z\u0351\u036b\u0343\u036a\u0302",
 }
-"""What is nasty about it → the text."""
+"""Texts that are hard for a tokenizer, by the reason."""
 
 
 class BaseTokenizerConformance(BasePluginConformance):
@@ -107,7 +107,7 @@ class BaseTokenizerConformance(BasePluginConformance):
         )
 
     def test_special_tokens_give_no_text(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """What is generated is shown to people."""
+        """Generated text is shown to people."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         for name in ("bos_id", "eos_id", "pad_id"):
             special = getattr(tokenizer, name)

@@ -24,7 +24,7 @@ from mt_train.plugins.resolve import resolve
 from mt_train.tracking.metrics import MetricsFile
 
 BROKEN = "the kit broke this callback on purpose"
-"""What a callback raises that is made to fail."""
+"""Message of the exception that the broken callback raises."""
 
 
 def main(job: Path) -> None:

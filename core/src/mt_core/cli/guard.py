@@ -17,7 +17,7 @@ from mt_core.tracking.streams import make_printable
 ERRORS_VARIABLE = "MT_ERRORS"
 """Folder in which the processes of a run leave their last words, so that the launcher tells a shared fault once."""
 SAID, LOST = ".said", ".lost"
-"""What ``rank-N`` there ends with: its own fault, or that it could not go on without another process."""
+"""Endings of the file ``rank-N``: a fault of its own, or that it could not go on without another process."""
 
 
 def run_command(action: Callable[[], int], *, debug: bool) -> int:

@@ -44,7 +44,7 @@ def is_remote(path: str) -> bool:
 
 @cache
 def storage() -> Storage:
-    """What serves addresses. Raises ``DataError`` where nothing that is installed does."""
+    """Return the storage that serves addresses. Raises ``DataError`` where no installed distribution brings one."""
     for point in entry_points(group=GROUP):
         found: Storage = point.load()
         return found

@@ -29,7 +29,7 @@ class FoundLinear(LoraLinear):
     """LoRA's layer, which begins with values that were found before there was a layer; see ``LoraLinear``."""
 
     first: tuple[Tensor, ...] = ()
-    """What ``begin`` is given, until it has been."""
+    """Arguments for ``begin``, kept until it is called."""
 
     def initialise(self, generator: Generator) -> None:
         """The values that were found. Raises ``ComponentError`` where no row was looked at."""

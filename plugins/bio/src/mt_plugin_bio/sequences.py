@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Kind = Literal["dna", "protein"]
-"""What the letters are: the kind of a row's part."""
+"""Alphabet of a sequence: the kind of a row's part."""
 
 
 class Vocabulary(Protocol):

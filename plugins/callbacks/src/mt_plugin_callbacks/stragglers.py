@@ -27,7 +27,7 @@ from .ranks import device_of, gather_hosts, gather_rows, gathered_modules
 
 GRADIENTS = "gradients unlike the others'"
 FEWEST_RANKS = 4
-"""Of fewer, a median absolute deviation says nothing. Of 4 one was named by chance in 10,000 windows."""
+"""Fewest ranks to compare: of fewer, a median absolute deviation says nothing. Of 4 one was named by chance in 10,000 windows."""
 
 
 class StragglersConfig(MtConfig):

@@ -38,7 +38,7 @@ _TIME = ("modified", "mtime", "created")
 _HELD: dict[Path, int] = {}
 """Handles that share the locks of folders which this process reads."""
 _FOUND: dict[tuple[str, ...], list[Path]] = {}
-"""What addresses stood for when this run asked: its rows and what tells them from others are of one version."""
+"""Files that addresses stood for when this run first asked, so that its rows and their identity are of one version."""
 _T = TypeVar("_T")
 
 
@@ -100,7 +100,7 @@ def forget_remote() -> None:
 
 
 def list_remote(url: str, *suffixes: str) -> list[RemoteFile]:
-    """What an address stands for, as ``files_of`` says of paths. Raises ``DataError`` where nothing is there, or it is not served."""
+    """Return the files behind an address, by the rules of ``files_of``. Raises ``DataError`` for an empty or unserved address."""
     files, name = remote_system(url)
     files.invalidate_cache()
     if glob.has_magic(name) and not attempt(url, lambda: files.exists(name)):
@@ -146,7 +146,7 @@ def remote_system(url: str) -> tuple[Any, str]:
 
 
 def attempt(url: str, call: Callable[[], _T]) -> _T:
-    """What ``call`` returns; a storage that fails is asked again, after a wait that is told. Raises ``DataError`` where it refuses."""
+    """Return the result of ``call``; a storage that fails is asked again after an announced wait. Raises ``DataError`` where it refuses."""
     for wait in (*WAITS, None):
         try:
             return call()

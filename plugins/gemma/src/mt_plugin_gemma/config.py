@@ -14,9 +14,9 @@ _OPTIONS: dict[int, frozenset[str]] = {
     2: frozenset({"query_scalar", "window", "global_every", "attention_softcap", "final_softcap"}),
     3: frozenset({"query_scalar", "window", "global_every", "final_softcap", "rope_local_theta", "rope_factor"}),
 }
-"""What a generation has beyond the first."""
+"""Keys of each generation that the first does not have."""
 _NEEDED = frozenset({"query_scalar", "window", "global_every", "rope_local_theta"})
-"""Of these, what has no default."""
+"""Keys among these without a default."""
 
 
 class GemmaConfig(ModelConfig):

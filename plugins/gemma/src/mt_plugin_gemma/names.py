@@ -62,7 +62,7 @@ DEFAULTS: Mapping[int, Mapping[str, Any]] = {
     },
     3: {**_LATER, "vocab_size": 262_208, "max_position_embeddings": 131_072},
 }
-"""What transformers takes for a key that ``config.json`` leaves out."""
+"""Values that transformers takes for keys that ``config.json`` leaves out."""
 GLOBAL_EVERY = {2: 2, 3: 6}
 """The same, for which blocks are global."""
 

@@ -129,7 +129,7 @@ def rope_types(content: Mapping[str, Any]) -> set[str]:
 
 
 def limits_of(config: HuggingFaceConfig) -> Mapping[str, str]:
-    """What the type of a config cannot do."""
+    """Return what the model type of a config cannot do, by layout or option."""
     found = {**config.kind.limits, "compile": "the compiler does not follow a block into the code that calls it"}
     if (reach := row_reach(config)) is not None and config.max_seq_len >= reach:
         reason = f"from token {reach} of a row on its attention counts tokens of the row; with model.max_seq_len {reach - 1} it does not"

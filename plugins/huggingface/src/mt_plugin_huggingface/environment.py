@@ -1,4 +1,4 @@
-"""What has to be said before transformers is imported."""
+"""Environment variables that have to be set before transformers is imported."""
 
 from __future__ import annotations
 

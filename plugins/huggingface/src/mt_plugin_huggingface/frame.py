@@ -192,7 +192,7 @@ class FixedOutput(nn.Module):
 
 
 class _Output(BaseModelOutputWithPast):  # type: ignore[misc]
-    """What a decoder returns; ``None`` for all that language models copy from it."""
+    """Output of a decoder; ``None`` for everything that language models copy from it."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("_"):

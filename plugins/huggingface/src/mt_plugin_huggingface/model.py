@@ -93,7 +93,7 @@ class HuggingFaceModel(TrainModel):
 
 
 class Outside:
-    """What the layers of a model share: the model as transformers knows it, its frame, and buffers with their true values.
+    """State that the layers of a model share: the model as transformers knows it, its frame, and buffers with their true values.
 
     The frame is made at the first forward, when adapters are in the model and its parameters are where they stay.
     """

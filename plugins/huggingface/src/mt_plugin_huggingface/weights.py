@@ -107,7 +107,7 @@ def _on_meta(config: HuggingFaceConfig) -> PreTrainedModel:
 
 
 def exported(config: HuggingFaceConfig) -> Mapping[str, Any]:
-    """What ``config.json`` said, with the numbers of this config."""
+    """Return the content of ``config.json`` with the numbers of this config."""
     return {key: value for key, value in config.content().items() if key not in ("dtype", "transformers_version")}
 
 

@@ -55,7 +55,7 @@ class Llama3Tokenizer:
         self._first_special = first
         self.size: int = encoding.n_vocab
         self.special_ids = {name: first + number for number, name in enumerate(SPECIAL)}
-        """What a chat template may spell; the core reads these names where the template wrote them, and nowhere else."""
+        """Tokens that a chat template may spell; the core reads these names where the template wrote them, and nowhere else."""
         self.bos_id: int | None = first + SPECIAL.index("<|begin_of_text|>")
         self.eos_id: int | None = first + SPECIAL.index("<|end_of_text|>")
         self.pad_id: int | None = first + SPECIAL.index("<|finetune_right_pad_id|>")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mt_core.media import Grid
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
-"""What is opened, as PIL names it: a file is one of these by its content, whatever its ending."""
+"""Formats that are opened, by PIL's names: a file is one of these by its content, whatever its ending."""
 RATIO = 200
 """Longest side over the shortest one; an image beyond it is hardly a picture, and far larger once its short side is resized."""
 THUMBNAIL = 96
@@ -65,7 +65,7 @@ _FAULTS = (
     struct.error,
     zlib.error,
 )
-"""What PIL raises for bytes that are no image of the format that they begin as."""
+"""Exceptions of PIL for bytes that are no image of the format that they begin as."""
 
 
 @dataclass(frozen=True, kw_only=True)

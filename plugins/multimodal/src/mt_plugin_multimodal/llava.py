@@ -1,4 +1,4 @@
-"""What a LLaVA folder says beside the configs of its parts, read and written. Torch is not imported.
+"""Read and write the keys of a LLaVA folder beside the configs of its parts. Torch is not imported.
 
 What the keys mean: ``configuration_llava.py`` and ``processing_llava.py`` of https://github.com/huggingface/transformers.
 """

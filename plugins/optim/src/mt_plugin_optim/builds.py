@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Build = Callable[[Any, list[dict[str, Any]]], Optimizer | GradientTransform]
 
 _POLICY = frozenset(GroupOptions.model_fields) - {"lr", "weight_decay"}
-"""What divides the parameters into groups, and is no business of the optimizer."""
+"""Options that divide parameters into groups, and are not the optimizer's."""
 
 
 def options_of(config: GroupOptions) -> dict[str, Any]:

@@ -17,7 +17,7 @@ SECOND: Mapping[str, Any] = {
     "norm_eps": 1e-6,
     "rope_theta": 1e6,
 }
-"""What most of Qwen 2.5 share."""
+"""Values that most sizes of Qwen 2.5 share."""
 
 THIRD: Mapping[str, Any] = {
     "generation": 3,
@@ -28,7 +28,7 @@ THIRD: Mapping[str, Any] = {
     "norm_eps": 1e-6,
     "rope_theta": 1e6,
 }
-"""What all of Qwen 3 share."""
+"""Values that all sizes of Qwen 3 share."""
 
 TINY: Mapping[str, Any] = {
     "vocab_size": 272,

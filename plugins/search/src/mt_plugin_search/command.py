@@ -65,7 +65,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 SWITCHES = ("dry_run", "json", "debug", "version", "help")
 VALUES = ("config", "space", "output", "resume", *Settings.model_fields)
 KEPT = ("trials", "nproc_per_node")
-"""What may be given for a search that goes on."""
+"""Options that may be given for a search that goes on."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

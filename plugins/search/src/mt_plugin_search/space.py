@@ -23,7 +23,7 @@ from mt_core import Fault, first_line
 from mt_train.command import CORE_KINDS, merge
 
 Value = str | int | float | bool | None
-"""What a trial may set a key to."""
+"""A value that a trial may set a key to."""
 
 HOW = "Write low..high, log:low..high, low..high/step, or values with commas: a,b,c."
 _NUMBER = r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"

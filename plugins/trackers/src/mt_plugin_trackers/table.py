@@ -16,9 +16,9 @@ from .service import id_file, keep_id, kept_id
 
 NAME = "csv"
 FIRST = "step"
-"""What every table of this tracker begins with."""
+"""First column of every table of this tracker."""
 DAMAGED = ".damaged"
-"""What the name of a file ends in that holds lines of another which are none."""
+"""Ending of the file that holds a table's damaged lines."""
 
 
 class CsvConfig(MtConfig):

@@ -1,4 +1,4 @@
-"""What goes wrong with a server. Nothing is lost by any of them: the run goes on from its checkpoint, and asks anew."""
+"""Faults of a server. None of them loses anything: the run goes on from its checkpoint, and asks anew."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ServerLateError(SamplerError):
 
 
 class ServerAnswerError(SamplerError):
-    """What it answers is not what the protocol says."""
+    """The server's answer is not one of the protocol."""
 
 
 class OtherWeightsError(SamplerError):

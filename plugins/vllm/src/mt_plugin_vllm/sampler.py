@@ -43,7 +43,7 @@ PROBE, COMPARED = 64, 4
 
 
 class Policy(Protocol):
-    """What is used of the model of a run (``mt_train.Policy``)."""
+    """The part of a run's model that is used (``mt_train.Policy``)."""
 
     tokenizer: Tokenizer
     eos_ids: tuple[int, ...]
@@ -85,7 +85,7 @@ class VllmSampler:
         self._model = config.served_model
         self._probe: tuple[int, ...] = ()
         self._version: int | None = None
-        """That of the weights that the server has; ``None`` where nobody knows."""
+        """Version of the weights that the server has; ``None`` where nobody knows."""
 
     def sample(self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Completion]:
         """Return an answer to each prompt (ids). Raises ``SamplerError``."""

@@ -231,7 +231,7 @@ def _refuse(bad_rows: Sequence[str]) -> None:
 
 
 COMMANDS: dict[str, Callable[[CommandLine, PluginHost], int]] = {"inspect": _inspect, "build": _build, "clean": _clean}
-"""What ``mt-data`` does, by name."""
+"""Subcommands of ``mt-data`` by name."""
 
 
 if __name__ == "__main__":

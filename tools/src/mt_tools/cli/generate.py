@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mt_train.generation.loaded_model import LoadedModel
 
 MOST_CHOICE_BYTES = 10**8
-"""Of a file of choices."""
+"""Largest file of choices, in bytes."""
 _PATHS = (*SOURCE_PATHS, "prompts", "out")
 """Options that may begin with the @name of a path."""
 

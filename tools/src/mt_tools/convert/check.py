@@ -42,7 +42,7 @@ _INSTALLED = (
     "import importlib.util, sys; sys.exit(any(importlib.util.find_spec(each) is None for each in sys.argv[1:]))"
 )
 _HIDDEN = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY")
-"""What a reader of a local folder has no need of."""
+"""Environment variables that a reader of a local folder does not need, and is not given."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Expected:
-    """What we make of the prompts: with logits, to see how near another token would have been."""
+    """Our own continuations of the prompts, with logits that show how near another token was."""
 
     texts: Sequence[Sequence[int]]
     """Ids of each text."""
@@ -116,7 +116,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a reader made of a folder."""
+    """The result of a reader's continuations beside ours."""
 
     version: str
     texts: int

@@ -14,7 +14,7 @@ from mt_tools.convert.source import Say, Source
 from mt_train.assemble.data import build_held_out, build_tokenizer
 
 ROWS, TOKENS = 4, 64
-"""Of the sample, at most; its logits are kept: 128 MiB for a vocabulary of 128k."""
+"""Size of the sample at most; its logits are kept: 128 MiB for a vocabulary of 128k."""
 
 TEXT = """The first thing to do with a new instrument is to measure something that is known. In 1798 Henry Cavendish weighed the Earth
 with two lead balls and a wire; the answer was within one per cent of today's. What is 17 + 25? It is 42.

@@ -14,7 +14,7 @@ from mt_train.config.reading import read_small_text
 from mt_train.plugins.resolve import resolve
 
 MOST_BYTES = 10**8
-"""Of a file of tokens."""
+"""Largest file of tokens, in bytes."""
 
 
 def with_tokens(

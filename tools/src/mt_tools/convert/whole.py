@@ -79,7 +79,7 @@ class WholeModel:
 
     @property
     def kind(self) -> WholeType:
-        """What is known of the class."""
+        """Facts about the model class."""
         return WHOLE_TYPES[self.architecture]
 
     def name(self, name: str) -> str:

@@ -65,7 +65,7 @@ class Generator:
         return self._continuer.run(prompts, batch_size=batch_size)
 
     def write_elsewhere(self, prompts: Mapping[int, PromptIds], backend: Backend) -> Iterator[tuple[int, Generation]]:
-        """The same with texts of a backend, which has the same ids."""
+        """Yield generations that a backend writes from the same prompt ids."""
         ids = {index: split_prompt(prompt)[0] for index, prompt in prompts.items()}
         most = {
             index: min(self._continuer.room(prompt), self._wishes.max_new_tokens) for index, prompt in prompts.items()

@@ -18,7 +18,7 @@ WRITTEN = ("text", "finish", "tokens")
 """Keys that the output adds to those of a row."""
 _SHOWN = 5
 _MOST_BYTES = 4 * 10**9
-"""Of a file of prompts, which are all kept."""
+"""Largest file of prompts, in bytes; all of them are kept in memory."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What of a text is another one than before, word by word."""
+"""Differences of two texts, word by word."""
 
 from __future__ import annotations
 

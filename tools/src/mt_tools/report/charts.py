@@ -61,7 +61,7 @@ ANSWERS = (
     Chart("clipped_low", "Clipped low", "share of tokens", zero=True),
     Chart("clipped_high", "Clipped high", "share of tokens", zero=True),
 )
-"""What a run that learns from its own answers has of them beside rewards (docs/contract.md)."""
+"""Charts of a run that learns from its own answers, beside its rewards (docs/contract.md)."""
 
 NOT_DRAWN = frozenset({"step", "tokens"})
 

@@ -117,7 +117,7 @@ class RunLines:
 
     @property
     def files(self) -> Mapping[str, TakesLines]:
-        """What takes the lines of each file."""
+        """Contents that are read line by line, by the name of their file."""
         return {f"{'metrics' if name == 'curves' else name}.jsonl": content for name, content in vars(self).items()}
 
     def forget(self, file: str) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SWITCHES = ("overwrite", "print_config", "dry_run", "json", "plan", "debug", "version", "help")
 PLANNED = ("nnodes", "json", "plot", "gpu", "network", "host_memory", "plan")
-"""What goes with ``--dry-run`` only."""
+"""Options that go with ``--dry-run`` only."""
 VALUES = (
     "recipe",
     "output",

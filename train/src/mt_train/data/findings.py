@@ -114,7 +114,7 @@ THRESHOLDS = (
         kind=kinds.ALSO_TRAINED,
     ),
 )
-"""What is counted, of what, and the share above which it is told."""
+"""Each finding: what is counted, out of what, and the share above which it is reported."""
 
 NAMED = 3
 """Rows that a line names."""

@@ -134,7 +134,7 @@ class MasterWeights:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Those of the optimizer."""
+        """The optimizer's parameter groups."""
         return self.optimizer.param_groups
 
     def gradient_of(self, parameter: nn.Parameter) -> Tensor:
@@ -207,7 +207,7 @@ class MasterWeights:
 
 
 class Bf16Engine:
-    """What ``Engine`` asks of DeepSpeed's engine, over a module in bf16 and its masters."""
+    """The part of DeepSpeed's engine that ``Engine`` uses, over a module in bf16 and its fp32 masters."""
 
     def __init__(
         self, module: nn.Module, optimizer: torch.optim.Optimizer, *, clip_norm: float | None, rank: int, ranks: int

@@ -157,7 +157,7 @@ def _count_numbers(modules: Sequence[nn.Module]) -> int:
 
 
 def _media(model: TrainModel) -> dict[str, nn.Module]:
-    """What encodes media, by the prefix of its parameters; nothing where the model has none."""
+    """Return the modules that encode media by the prefix of their parameters; empty for a model of text alone."""
     return {} if model.media is None else {MEDIA: model.media}
 
 

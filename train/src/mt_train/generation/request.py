@@ -88,7 +88,7 @@ class Row:
     def __init__(self, number: int, request: Request, tokenizer: Tokenizer, longest: int) -> None:
         self.number, self.request = number, request
         self.prompt = prompt_key(request.ids, request.media)
-        """What two prompts have in common as far as they are equal: in the places of media the content counts, and no id."""
+        """Key of the prompt's beginnings: equal for prompts that begin alike. Media count by their content, not by an id."""
         self.shift = shift_behind(request.media)
         """How far a new token is from its position in time, row and column."""
         self.room = longest - len(request.ids)

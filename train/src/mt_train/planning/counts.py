@@ -1,4 +1,4 @@
-"""What several layouts of a run have in common, each counted once: the model cut into stages, and what its layers hold."""
+"""Counts that several layouts of a run share, each made once: the model cut into stages, and what its layers hold."""
 
 from __future__ import annotations
 

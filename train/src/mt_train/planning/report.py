@@ -1,4 +1,4 @@
-"""What a run on paper comes to on named machines, as plain data: whether it fits, and its fastest layouts."""
+"""The plan of a run on named machines, as plain data: whether it fits, and its fastest layouts."""
 
 from __future__ import annotations
 

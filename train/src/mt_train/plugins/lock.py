@@ -23,7 +23,7 @@ LIBRARIES = ("deepspeed", "torch")
 """Distributions that compute beside the core and its plugins."""
 
 ALWAYS = (CORE, TRAINING)
-"""Whose code every run is made of; what else is, offers a component."""
+"""Distributions whose code is in every run; any other one is in a run through a component that it offers."""
 
 
 def lock_content(offers: Iterable[Offer]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class PairOptions(MtConfig):
 
 
 class DpoConfig(PairOptions):
-    """Which losses, and the options of pairs."""
+    """Losses of DPO and its family, and the options of pairs."""
 
     loss: str | Choice | tuple[Choice, ...] = Field(
         "sigmoid",
@@ -77,7 +77,7 @@ class DpoConfig(PairOptions):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """What each loss counts."""
+        """Weight of each loss."""
         return tuple(each.get("weight", 1.0) for each in self.choices)
 
 

@@ -165,7 +165,7 @@ class PreferenceObjective(ItemObjective):
         return totals_P / labels_P
 
     def _figures(self, pairs: Pairs) -> Mapping[str, Tensor]:
-        """Of each pair. Rewards are β times the log-ratio to the reference, or the log-probability where there is none."""
+        """Return figures of each pair. Rewards are β times the log-ratio to the reference, or the log-probability where there is none."""
         beta = self._losses[0][0].beta
         has_reference = pairs.reference_chosen is not None
         chosen, rejected = (

@@ -30,7 +30,7 @@ WHAT_A_MARGIN_IS = "with --objective.margin each row has a number there, by how 
 
 
 class RewardObjective(ItemObjective):
-    """What pairs and scored answers have in common: the score of a document is what the head says at its last token."""
+    """Common part of pairs and scored answers: a document's score is the head's output at its last token."""
 
     def __init__(self, tokenizer: Tokenizer, template: Template, config: RewardConfig) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)

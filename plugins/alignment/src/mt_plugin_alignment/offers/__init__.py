@@ -1,1 +1,1 @@
-"""What the plugin offers, as data."""
+"""Components that the plugin offers, as data."""

@@ -52,7 +52,7 @@ class DNABERT2Config(AttentionConfig):
 
     @property
     def units(self) -> Units:
-        """What an id stands for."""
+        """Units of the sequence that an id stands for."""
         return self.vocabulary or ("bpe" if self.tokenizer or self.weights else "kmer")
 
     @property

@@ -17,7 +17,7 @@ from mt_plugin_bio.vocabularies import DNA, CharacterVocabulary, KmerVocabulary,
 
 @dataclass(frozen=True, kw_only=True)
 class EsmForm:
-    """What tells the two models apart: ``gated`` MLPs without biases; the factor of embeddings, and what norms add to a variance."""
+    """Differences of the two models: ``gated`` MLPs without biases; the factor of embeddings, and what norms add to a variance."""
 
     gated: bool
     scale: float

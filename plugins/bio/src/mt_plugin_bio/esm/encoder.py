@@ -24,7 +24,7 @@ from .frequencies import THETA
 
 
 class Seen(NamedTuple):
-    """What all blocks share: cosine and sine of each place's angles, and which places an item has."""
+    """Inputs that all blocks share: cosine and sine of each place's angles, and which places an item has."""
 
     cos_LF: Tensor
     sin_LF: Tensor

@@ -42,7 +42,7 @@ _BETA = 5.0
 
 @dataclass(frozen=True)
 class Wave:
-    """What the header of a file says, and its samples as they lie there."""
+    """A sound file: its header, and its samples as they are stored."""
 
     code: int
     bits: int

@@ -13,7 +13,7 @@ from .low_rank import GaLore, is_projected, project
 from .rule import Group, State
 
 OWN = ("step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2")
-"""What bitsandbytes keeps."""
+"""State that bitsandbytes keeps for a tensor."""
 
 
 class EightBitGaLore:

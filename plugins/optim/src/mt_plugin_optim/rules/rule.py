@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 State = dict[str, Any]
-"""What is kept for a tensor: other tensors, by name. ``step`` is the number of its updates, this one included."""
+"""State kept for a tensor: other tensors, by name. ``step`` is the number of its updates, this one included."""
 
 Group = dict[str, Any]
 """The options of a parameter group: the fields of the optimizer's config, and ``lr``."""

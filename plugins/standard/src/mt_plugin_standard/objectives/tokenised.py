@@ -10,7 +10,7 @@ from mt_core import DataError, Row, Sample
 _NOT_TRAINED = -100
 _MOST = 1 << 31
 _MASKS = ("trained", "completion_mask", "assistant_masks")
-"""What says which tokens are trained on; the last two are those of TRL (https://huggingface.co/docs/trl/dataset_formats)."""
+"""Columns that say which tokens are trained on; the last two are those of TRL (https://huggingface.co/docs/trl/dataset_formats)."""
 
 
 def tokenised_sample(row: Row) -> Sample | None:

@@ -1,4 +1,4 @@
-"""What llama.cpp calls a model, and which keys of ``config.json`` say the same under another name.
+"""Names of architectures in llama.cpp, and its keys for those of ``config.json``.
 
 It has each architecture's arithmetic built in: what a config says otherwise than that has no key, and is refused by name.
 """

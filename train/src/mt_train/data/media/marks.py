@@ -166,7 +166,7 @@ class _Marker:
         return marked if is_changed else source if source is not None else turns
 
     def _repeated(self, name: str, turns: Sequence[Any]) -> Sequence[_Turn]:
-        """What became of the first turns of an answer, where they are those that it answers, or those of the preferred one."""
+        """Return the turns already read for an answer that begins with them: those of the prompt, or of the preferred answer."""
         if name not in _ANSWERS or not self._fields:
             return ()
         said = [

@@ -1,4 +1,4 @@
-"""What a run reads besides text, where files of rows may lie, and faults with the name of their kind."""
+"""Rules of a run's media: which kinds it reads, where their files may lie, and faults that name the kind."""
 
 from __future__ import annotations
 

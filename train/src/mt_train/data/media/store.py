@@ -26,7 +26,7 @@ class FeatureStore:
     def __init__(self, folder: Path, width: int) -> None:
         self.folder, self.width = folder, width
         self._hashed: dict[bytes, bytes] = {}
-        """What was hashed since ``remember``: contents by stamps."""
+        """Contents hashed since ``remember``, by their stamps."""
         self._take([])
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ _LONGEST = 300
 """Characters of an error, into which a template may write what a turn says."""
 
 _SAID = frozenset({"role", "content", "reasoning_content", "input", "name", "tool_call_id", "tool_calls"})
-"""What a template sees of a message."""
+"""Fields of a message that a template sees."""
 
 
 def render(

@@ -16,7 +16,7 @@ from mt_core.errors import DataError
 
 _FIRST, _LAST = 0xD800, 0xDFFF
 SURROGATES = re.compile("[\ud800-\udfff]")
-"""What no text may have, and stored spellings consist of."""
+"""Characters that no text may have, so that stored spellings can consist of them."""
 
 _stored: dict[int, str] = {}
 _shown: dict[int, str] = {}
@@ -86,7 +86,7 @@ def _cut_method(name: str) -> Callable[..., Any]:
 
 
 _AT_THE_END = ("lstrip", "removeprefix")
-"""What these give ends where the text ends."""
+"""Methods whose result ends where the text ends."""
 
 
 def _copy_method(name: str) -> Callable[..., Any]:

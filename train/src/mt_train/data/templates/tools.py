@@ -9,10 +9,10 @@ from mt_core.rows import Message
 
 TOOLS, CALL, RESULT = "declares tools", "calls a tool", "is what a tool gave"
 REASONING = 'has "reasoning_content"'
-"""What a turn may need of a template."""
+"""Mark of a turn that needs a template with reasoning."""
 
 MESSAGE_KEYS = frozenset({"tools", "tool_calls", "reasoning_content"})
-"""What a template that writes tools or thoughts asks for."""
+"""Keys of a message that a template reads if it writes tools or reasoning."""
 
 WRITERS = dict.fromkeys((TOOLS, CALL, RESULT), ("functionary", "llama3_1", "mistral_v3", "qwen2_5", "qwen3")) | {
     REASONING: ("deepseek_r1", "qwen3")

@@ -15,7 +15,7 @@ MARK = "\ufdd4"
 
 _SPEAK = "add_generation_prompt"
 _OF_THE_PAST = frozenset({"first", "index", "index0"})
-"""What a loop knows of itself without a look at what follows."""
+"""Attributes of a Jinja loop that do not depend on the items that follow."""
 
 
 def mark_turns(tree: Any) -> int | None:

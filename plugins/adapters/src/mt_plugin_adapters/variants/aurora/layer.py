@@ -15,7 +15,7 @@ from mt_plugin_adapters.added import AddedLinear
 from .config import AuroraConfig
 
 INTERVALS, DEGREE, ENDS = 5, 3, (-1.0, 1.0)
-"""Of the splines, as in the paper's experiments: cubic ones on five intervals of 0.4."""
+"""Form of the splines, as in the paper's experiments: cubic, on five intervals of 0.4."""
 FIRST_SPLINES = 0.1
 
 

@@ -35,7 +35,7 @@ class BiasedLinear(AdaptedLinear):
         return out if self.is_plain else out + self.bias.to(out.dtype)
 
     def merged_weight(self) -> Tensor:
-        """That of the base."""
+        """The base's weight."""
         return self.base_weight()
 
 

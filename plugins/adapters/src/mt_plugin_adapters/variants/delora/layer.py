@@ -14,7 +14,7 @@ from mt_plugin_adapters.rank_config import rank_pattern
 from .config import DeloraConfig
 
 SHORTEST = 1e-4
-"""What shorter directions count as, as in peft."""
+"""Least length of a direction: shorter ones count as this long, as in peft."""
 
 
 class DeloraLinear(LowRankLinear):

@@ -32,7 +32,7 @@ class Eva(ProbedAdapter[EvaConfig]):
         self.found = {name: (a_CE[: ranks[name]].clone(),) for name, (a_CE, _) in offers.items() if ranks[name]}
 
     def scale_of(self, name: str) -> float:
-        """That of the rank before any was moved."""
+        """Return the scale of the rank before ranks were moved between layers."""
         return self.config.scale_of(name)
 
     def _directions(self, targets: Mapping[str, nn.Module], probe: Probe) -> Iterator[tuple[str, Tensor, Tensor]]:

@@ -15,7 +15,7 @@ from mt_plugin_adapters.added import AddedLinear
 from .config import MoraConfig
 
 BASE = 10000.0
-"""Of the angles, as in RoPE."""
+"""Base of the angles, as in RoPE."""
 
 
 class MoraLinear(AddedLinear):

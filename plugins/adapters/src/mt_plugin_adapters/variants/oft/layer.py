@@ -18,7 +18,7 @@ from mt_plugin_adapters.rotations import block_product, cayley, cayley_neumann
 from .config import OftConfig
 
 TERMS_OF_PEFT = 5
-"""What its config says where the inverse is exact."""
+"""Number of terms in peft's config; ours has the exact inverse."""
 
 USUAL = 32
 """Inputs of a block where nobody says how many, and their number allows it."""

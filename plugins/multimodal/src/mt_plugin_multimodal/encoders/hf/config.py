@@ -61,7 +61,7 @@ class HfConfig(EncoderConfig):
 
     @property
     def type(self) -> HfType:
-        """What is known of the model type."""
+        """Facts about the model type."""
         return TYPES[self.content["model_type"]]
 
     def value(self, key: str) -> Any:

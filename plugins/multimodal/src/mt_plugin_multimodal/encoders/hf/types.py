@@ -27,7 +27,7 @@ Kind = Literal["audio", "image", "sequence"]
 
 @dataclass(frozen=True, kw_only=True)
 class HfType:
-    """What is known of a model type. Paths are those of modules or parameters in transformers' class.
+    """Facts about a model type. Paths are those of modules or parameters in transformers' class.
 
     ``before`` are features in front of the patches, the first of them the class token; with ``registers`` there are as many more as
     ``num_register_tokens`` of ``config.json``. ``norm`` is behind the last layer alone, where ``norm_key`` of ``config.json`` is true if

@@ -41,7 +41,7 @@ def values(path: Path, kind: Kind) -> Mapping[str, Any]:
 
 
 def _read_sounds(file: Path) -> Mapping[str, Any]:
-    """What a file says of how sounds are read."""
+    """Return the options of a file that say how sounds are read."""
     if not file.is_file():
         return {}
     said = read_json(file)

@@ -44,7 +44,7 @@ _EDGES = ("shortest_edge", "longest_edge")
 
 @dataclass(frozen=True, kw_only=True)
 class TowerNames:
-    """What files of one generation say: the class of whole models, ``defaults`` of keys, those that are ``fixed``, and those that
+    """Names in the files of one generation: the class of whole models, ``defaults`` of keys, those that are ``fixed``, and those that
     others have not (``keys``); ``processor`` is the class of their processor, and ``prefix`` stands in front of names in files."""
 
     architecture: str
@@ -184,7 +184,7 @@ def write_values(config: TowerConfig, names: TowerNames) -> dict[str, Any]:
 
 
 def _stated_values(config: TowerConfig) -> dict[str, Any]:
-    """What the folder of its weights says, of which some plays no part in features of images."""
+    """Return the values stated in the folder of its weights; some of them play no part in features of images."""
     path = None if config.weights is None else Path(config.weights)
     return {} if path is None else read_json((path.parent if path.is_file() else path) / CONFIG)
 

@@ -38,7 +38,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What one family has and another has not.
+    """Features that tell one family from another.
 
     ``patch_bias``: of the projection of patches; ``class_token``: in front of the patches; ``first_norm``: before the blocks;
     ``last_norm``: behind them, on all features; ``layer_scale``: a factor for each channel of what a block adds.

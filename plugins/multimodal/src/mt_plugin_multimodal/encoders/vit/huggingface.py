@@ -54,12 +54,12 @@ PATCHES = ("embeddings.patch_embedding.weight", "embeddings.patch_embeddings.pro
 DIMENSIONS: Mapping[str, int] = {"embeddings.class_embedding": 1, "embeddings.position_embedding.weight": 2}
 """Tensors of which some files have more dimensions, of size 1."""
 LEFT_OUT = re.compile(r"head\.|embeddings\.(mask_token|position_ids)$")
-"""What makes one vector of an image, what is learned without images, and a buffer of old files."""
+"""Tensors that are left out: the pooling head, the mask token, and a buffer of old files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderNames:
-    """What files of one family say.
+    """Names in the files of one family.
 
     ``model_types``, ``defaults`` of missing keys, ``fixed`` ones that change the maths, whether images are ``crops`` where nothing is
     said, whether there is a ``class_token``, whether a LLaVA may have it (``in_llava``), the ``margin`` of
@@ -175,7 +175,7 @@ def write_values(config: ViTConfig, names: FolderNames) -> dict[str, Any]:
 
 
 def _stated_values(config: ViTConfig) -> dict[str, Any]:
-    """What the folder of its weights says of the encoder, of which some plays no part in features."""
+    """Return the encoder's values stated in the folder of its weights; some of them play no part in features."""
     if config.weights is None:
         return {}
     path = Path(config.weights)

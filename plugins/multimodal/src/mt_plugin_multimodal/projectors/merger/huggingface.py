@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MergerNames:
-    """What files of one generation have: the class of whole models, what stands in front of names, and their words for ours.
+    """Names in the files of one generation: the class of whole models, what stands in front of names, and their words for ours.
 
     ``levels`` are the blocks whose features enter the language model, where nothing is said.
     """
