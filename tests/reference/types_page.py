@@ -12,7 +12,7 @@ TABLE = ROOT / "plugins/huggingface/src/mt_plugin_huggingface/types.json"
 BEGIN, END = "<!-- types: begin -->", "<!-- types: end -->"
 
 
-LAYOUTS = {"sequence": "sequence ranks", "pipeline": "pipelines", "expert": "expert ranks"}
+LAYOUTS = {"sequence": "sequence parallelism", "pipeline": "pipelines", "expert": "expert parallelism"}
 REST = {
     "packing": ("packed or padded", "padded rows"),
     "adapters": ("adapters", "no adapter"),
@@ -32,20 +32,20 @@ def section() -> str:
         how.setdefault(("refused", reason), []).append(kind)
     return "\n".join(
         [
-            f"By `model_type` of `config.json`, with transformers {table['transformers']}: {len(types)} types are trained,"
-            f" {len(table['refused'])} are refused by name, since each would be wrong without a word, or was not tried.",
+            f"By `model_type` of `config.json`, with transformers {table['transformers']}: {len(types)} types can be trained,"
+            f" {len(table['refused'])} are refused by name, because the result would be silently wrong, or because they were not tried.",
             "",
             "| how | why | types |",
             "|---|---|---|",
             *(f"| {what} | {why} | {', '.join(kinds)} |" for (what, why), kinds in sorted(how.items(), key=_order)),
             "",
-            "Of each that is trained the tests compare logits, gradients, packed or padded rows, text with a cache and written folders",
-            "with transformers' own; some run on every layout in CI (`bloom`, `deepseek_v3`, `gemma2`, `gpt2`, `gpt_oss`, `mistral`,",
-            "`qwen3_moe`), others with LoRA and an export (`glm4`, `gpt_oss`, `mixtral`). What is left out there runs with `-m soak`.",
+            "Tests compare each type with transformers: logits, gradients, packed or padded rows, generation with a KV cache, and written",
+            "folders. In CI some types run on every layout (`bloom`, `deepseek_v3`, `gemma2`, `gpt2`, `gpt_oss`, `mistral`,",
+            "`qwen3_moe`), and some with LoRA and an export (`glm4`, `gpt_oss`, `mixtral`); the others run with `-m soak`.",
             "",
-            f"- Rotary scaling by the length of a text (`dynamic`, `longrope`): {_those(types, 'rotary_by_length')}.",
-            f"- The head does more than multiply by its matrix, and is not fused with the loss: {_those(types, 'plain_head', False)}.",
-            "- No type is compiled (`train.compile`).",
+            f"- RoPE scaling that depends on the length of the text (`dynamic`, `longrope`): {_those(types, 'rotary_by_length')}.",
+            f"- The head is more than a matrix product, and so not fused with the loss: {_those(types, 'plain_head', False)}.",
+            "- `train.compile` works with none of these types.",
         ]
     )
 
