@@ -49,7 +49,7 @@ def test_every_kind_has_a_page_with_what_a_new_plugin_of_it_is() -> None:
 
 
 def test_every_page_of_a_kind_answers_the_same_questions() -> None:
-    wanted = ["What is called when", "What to declare", "State and resume", "Faults that people make", "Tested by"]
+    wanted = ["What is called when", "What to declare", "State and resume", "Common mistakes", "Tested by"]
     for path in (DOCS / "write").glob("*.md"):
         titles = re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert [title for title in titles if title in wanted] == wanted, path.name
