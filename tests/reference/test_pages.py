@@ -30,7 +30,7 @@ GIVEN = {"name", "summary"}
 """Fields of a component that say themselves what they are."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_what_the_code_says(page: Path) -> None:
     if page == commands_page.PAGE and sys.version_info[:2] != LAID_OUT_BY:
         pytest.skip("argparse of this Python has other line breaks")
