@@ -37,7 +37,7 @@ TOKENS = 24
 
 
 class BaseAdapterConformance(LayoutConformance):
-    """Part of a model made trainable. Cheap checks are on a small model in this process, the rest in the class's launch."""
+    """Checks of an adapter. Cheap ones run on a small model in this process, the others in the class's launch."""
 
     kind = "adapter"
     exact_within: float = 1e-5

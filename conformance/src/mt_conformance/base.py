@@ -26,7 +26,7 @@ BOUNDS = ("gt", "ge", "lt", "le", "multiple_of")
 
 
 class BasePluginConformance:
-    """Subclass the class of your kind, not this one; say which component it is about.
+    """Checks of any component. Subclass the class of your kind instead, and name your component.
 
     ``plugin`` is the module that the entry point names, ``name`` the component, ``options`` are small ones with which it
     is quick. What needs files overrides ``options_in``.

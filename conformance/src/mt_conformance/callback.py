@@ -24,7 +24,7 @@ USUAL = ("on_step_end", "on_after_optimizer_step", "on_step_start", "on_log", "o
 
 
 class BaseCallbackConformance(BasePluginConformance):
-    """An object with some of the ``on_*`` methods. ``sections`` are those of the run that it needs (``{"eval": {…}}``).
+    """Checks of a callback. ``sections`` are sections of the run's config that it needs (``{"eval": {…}}``).
 
     ``launches = False`` leaves the launch out, where a suite of your own covers it.
     """

@@ -36,7 +36,7 @@ Seen = tuple[tuple[str, ...], tuple[Any, ...]]
 
 
 class BaseDatasetConformance(BasePluginConformance):
-    """A source of rows. ``options_in`` writes a few (5 to 40) into files; ``objective`` is one that can encode them.
+    """Checks of a dataset. ``options_in`` writes a few rows (5 to 40) into files; ``objective`` names one that can encode them.
 
     Opt-in: ``bad_options_in``, files of which one row is bad.
     """

@@ -36,7 +36,7 @@ DIGEST_BYTES = 8
 
 
 class BaseEncoderConformance(BasePluginConformance):
-    """An encoder and its processor. ``contents`` are small items, as different as they may be; ``parts`` makes rows' parts of them."""
+    """Checks of an encoder and its processor. ``contents`` are small, varied items; ``parts`` turns them into media parts of rows."""
 
     kind = "encoder"
     contents: Sequence[bytes] = ()

@@ -28,7 +28,7 @@ WITHOUT_TEXTS = frozenset({"zero3", "pipeline", "sequence"})
 
 
 class BaseEvaluationConformance(BasePluginConformance):
-    """Questions to a model. ``options_in`` writes a few (2 to 20) into files; the kit's tiny model answers them.
+    """Checks of an evaluation. ``options_in`` writes a few questions (2 to 20) into files; the kit's tiny model answers them.
 
     ``launches = False`` leaves the launch out, where a suite of your own covers it.
     """

@@ -34,7 +34,7 @@ HALF = "Give back the dtype of x: what is computed in fp32 (norms, rotary angles
 
 
 class BaseModelConformance(FamilyConformance):
-    """A family, in the size ``variant`` (its default size where empty), with ``options`` on top: small, without dropout.
+    """Checks of a model family, in the size ``variant`` (empty: the default size) with ``options``: choose a small model without dropout.
 
     Opt-in: ``reference``, the same model by other code.
     """

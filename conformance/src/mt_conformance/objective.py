@@ -65,7 +65,7 @@ class Gradients:
 
 
 class BaseObjectiveConformance(LayoutConformance):
-    """``rows`` are some that it can encode. An objective whose rows belong together declares ``batch_coupled``."""
+    """Checks of an objective. ``rows`` are rows that it can encode. If the loss of a row depends on others, declare ``batch_coupled``."""
 
     kind = "objective"
     rows: Sequence[Mapping[str, Any]] = ROWS

@@ -24,7 +24,7 @@ RATES = (1e-2, 3e-2, 3e-2, 2e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2e-3, 1e-3)
 
 
 class BaseOptimizerConformance(LayoutConformance):
-    """A ``torch.optim.Optimizer`` over named groups, or a ``GradientTransform`` over one.
+    """Checks of an optimizer: a ``torch.optim.Optimizer`` over named groups, or a ``GradientTransform``.
 
     Opt-in: ``reference``, other code that takes the same steps.
     """

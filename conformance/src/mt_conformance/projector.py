@@ -49,7 +49,7 @@ FEWEST = 3
 
 
 class BaseProjectorConformance(BasePluginConformance):
-    """A projector. ``items`` are features and grids that it is tried on; those that it refuses are left out."""
+    """Checks of a projector. ``items`` are the features and grids to test; items that it refuses are left out."""
 
     kind = "projector"
     items: Sequence[Item] = (

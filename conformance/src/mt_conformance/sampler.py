@@ -114,7 +114,7 @@ class KitPolicy:
 
 
 class BaseSamplerConformance(BasePluginConformance):
-    """Answers to prompts. The kit's tiny model is the policy; one that asks a service starts it in ``options_in``.
+    """Checks of a sampler. The policy is the kit's tiny model; start a service that the sampler needs in ``options_in``.
 
     ``loaded`` may give another model, such as one whose files the service reads.
     """

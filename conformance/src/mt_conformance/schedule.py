@@ -14,7 +14,7 @@ from mt_core.protocols import Schedule
 
 
 class BaseScheduleConformance(BasePluginConformance):
-    """The factor of the base rate at each update.
+    """Checks of a schedule.
 
     Opt-in: ``reference``, the factors of a run of ``total_steps`` by other code.
     """

@@ -19,7 +19,7 @@ def record(step: int, *, loss: float = 2.0, **more: float) -> StepRecord:
 
 
 class BaseTaskPrintConformance(BasePluginConformance):
-    """``(records) -> str``, called on rank 0 every so many steps, with the records since the last line."""
+    """Checks of a task print: ``(records) -> str``."""
 
     kind = "task_print"
     figures: Sequence[str] = ("token_accuracy", "eval_loss", "eval_token_accuracy")

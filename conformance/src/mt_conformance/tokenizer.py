@@ -37,7 +37,7 @@ NASTY = {
 
 
 class BaseTokenizerConformance(BasePluginConformance):
-    """Text to ids and back. One with files writes them in ``options_in``.
+    """Checks of a tokenizer. If it reads files, ``options_in`` writes them.
 
     ``lossless = False`` is for a tokenizer that normalises: what comes back may then differ once, and never again.
     """

@@ -22,7 +22,7 @@ class TargetConfig(MtConfig):
 
 
 class LowRankConfig(TargetConfig):
-    """A pair of matrices of a small rank beside each projection (https://arxiv.org/abs/2106.09685)."""
+    """Options of a pair of low-rank matrices beside each projection (https://arxiv.org/abs/2106.09685)."""
 
     rank: int = Field(8, gt=0, le=65_536, description="inner dimension of the pair")
     alpha: float = Field(16.0, gt=0, description="the update is multiplied by alpha / rank")

@@ -12,8 +12,8 @@ from mt_core.config.rope import RopeScaling, RopeType
 
 
 class DecoderConfig(ModelConfig):
-    """Counts start with ``n_``; widths are in channels. A family adds its own fields, and gives a field another default by
-    writing it again."""
+    """Sizes of a decoder. Counts start with ``n_``; widths are in channels. A family adds fields, and redeclares a field to
+    change its default."""
 
     scalings: ClassVar[tuple[RopeType, ...]] = ("none", "linear", "yarn", "llama3")
     """Types of ``rope_scaling`` that the family has: those that its ``Architecture`` reads."""
@@ -91,7 +91,7 @@ Sight = Literal["full", "window"]
 
 
 class WindowedDecoderConfig(DecoderConfig):
-    """A decoder whose blocks see a window, all of them or by a pattern."""
+    """Sizes of a decoder with windowed attention, in all blocks or by a pattern."""
 
     window: int | None = Field(
         None, gt=0, description="tokens that a block with a window sees, itself included; none: all see the whole text"

@@ -24,7 +24,7 @@ _READS: dict[str, frozenset[str]] = {
 
 
 class RopeScaling(MtConfig):
-    """Stretching of rotary positions beyond the length that the model was first trained on.
+    """Options that scale rotary positions beyond the length that the model was first trained on.
 
     A parameter that the chosen type does not read is an error. Sources: linear https://arxiv.org/abs/2306.15595,
     dynamic https://arxiv.org/abs/2309.00071 (appendix B.3), yarn https://arxiv.org/abs/2309.00071, llama3

@@ -17,7 +17,7 @@ PINS = ("sha256", "sha1")
 
 
 class FileConfig(MtConfig):
-    """Files of the rows."""
+    """Options of a dataset that reads files."""
 
     path: str = Field(min_length=1, description="file, folder or pattern such as 'data/*.jsonl'; .gz and .zst too")
     eval_path: str | None = Field(
