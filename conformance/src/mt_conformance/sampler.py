@@ -233,7 +233,7 @@ class BaseSamplerConformance(BasePluginConformance):
             )
 
     def test_it_changes_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Prompts belong to the objective, and the random generators of torch, numpy and Python to training."""
+        """Prompts and the random generators of torch, numpy and Python are unchanged."""
         trainer.require()
         sampler, policy = self.sampler(mt_host, tmp_path), KitPolicy(self.loaded(tmp_path))
         prompts = self.prompts(policy)
