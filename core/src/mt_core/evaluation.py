@@ -133,7 +133,7 @@ class Evaluation(Protocol):
 class EvaluationConfig(MtConfig):
     """Options that every evaluation has."""
 
-    every: int = Field(1, ge=1, description="in training, with every so many-th evaluation of the run only")
+    every: int = Field(1, ge=1, description="in training, run only at every n-th evaluation of the run")
 
 
 @dataclass(frozen=True, kw_only=True)

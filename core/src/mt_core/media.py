@@ -109,10 +109,10 @@ class EncoderConfig(MtConfig):
         None,
         ge=-1000,
         le=1000,
-        description="layer whose output is the features (-2: the last but one); the last without",
+        description="layer whose output is the features (-2: the second to last); default: the last",
     )
-    begin: str = Field("", description="text in front of an item, special tokens allowed")
-    end: str = Field("", description="text behind it")
+    begin: str = Field("", description="text before an item, special tokens allowed")
+    end: str = Field("", description="text after an item, special tokens allowed")
     token: str | None = Field(
         None, description="special token whose id fills the places of an item; it has no meaning here"
     )

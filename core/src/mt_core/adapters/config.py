@@ -29,9 +29,11 @@ class LowRankConfig(TargetConfig):
     rslora: bool = Field(False, description="multiply by alpha / sqrt(rank) instead (https://arxiv.org/abs/2312.03732)")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the adapter's inputs set to 0 in training")
     ranks: dict[str, int] = Field(
-        {}, description="pattern → rank of the projections that it names; the first that fits"
+        {}, description="pattern → rank of the projections that it names; the first that matches"
     )
-    alphas: dict[str, float] = Field({}, description="pattern → alpha, likewise")
+    alphas: dict[str, float] = Field(
+        {}, description="pattern → alpha of the projections that it names; the first that matches"
+    )
     fp32: bool = Field(False, description="compute the adapter's part in fp32, whatever the precision of the run")
 
     def rank_of(self, name: str) -> int:

@@ -19,7 +19,7 @@ class DecoderConfig(ModelConfig):
     """Types of ``rope_scaling`` that the family has: those that its ``Architecture`` reads."""
 
     dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
+    n_layers: int = Field(gt=0, le=10_000, description="transformer blocks")
     n_heads: int = Field(gt=0, le=65_536, description="query heads")
     n_kv_heads: int = Field(gt=0, le=65_536, description="key/value heads; n_heads means plain multi-head attention")
     head_dim: int | None = Field(
