@@ -17,28 +17,28 @@ HEAD = """# Hooks, components and protocols
 
 <!-- Written by `python tests/reference/write_pages.py` from the docstrings; change those. -->
 
-A plugin is a module with some of the hooks below, each marked with `mt_core.hookimpl`. A hook takes no arguments and
-returns a list of components: names that a run may choose, each with its options and a `build`. What `build` returns has
-the methods of a protocol; no base class has to be inherited. The pages under [write](../write/model.md) go through one
-kind each, from the smallest plugin on.
+A plugin is a module that implements some of the hooks below, each marked with `mt_core.hookimpl`. A hook takes no arguments and
+returns a list of components. A run chooses a component by its name; the component has options and a `build` function. The object that
+`build` returns implements a protocol; it need not inherit from a base class. The pages under [write](../write/model.md) describe one
+kind each.
 """
 PROSE = {
-    "Configs": "Options are pydantic models. A plugin subclasses one of these, or of those in the [option"
+    "Configs": "Options are pydantic models. A plugin subclasses one of these, or a config of the [option"
     " reference](options.md) that several components share.",
-    "Components": "What hooks return. All are frozen dataclasses whose fields are given by name. Importing them imports no torch.",
-    "Protocols": "What `build` returns. An object fits a protocol that has its methods, whatever its class; optional ones are"
-    " looked for by their methods.",
-    "Rows, samples, records": "What is handed on between components.",
-    "Callbacks and trackers": "What a callback sees of a run, and what it may ask for. Every event"
-    " comes on every rank; all ranks must ask for the same.",
-    "Evaluations": "`mt_core.evaluation` and `mt_core.generation`: what an evaluation asks of a model, and what it finds. Importing"
+    "Components": "Hooks return these. All are frozen dataclasses with keyword-only fields. Importing them imports no torch.",
+    "Protocols": "`build` returns objects of these protocols. An object of any class fits if it has the methods; optional"
+    " protocols are recognised by their methods.",
+    "Rows, samples, records": "Data that components pass to each other.",
+    "Callbacks and trackers": "The view of a run that a callback gets, and the requests that it may return. Every event"
+    " comes on every rank; all ranks must return the same requests.",
+    "Evaluations": "`mt_core.evaluation` and `mt_core.generation`: the interface of an evaluation to a model, and its results. Importing"
     " them imports no torch.",
-    "Media": "`mt_core.media`: what encoders and projectors are as data, and the half of an encoder that reads; the modules are in"
+    "Media": "`mt_core.media`: encoders and projectors as components, and the half of an encoder that reads files; the modules are in"
     " `mt_core.nn`. Importing `mt_core.media` imports no torch.",
-    "Adapters": "`mt_core.Adapter` is the base of adapters; `mt_core.adapters` has what those for linear layers are made of.",
-    "Models and losses": "`mt_core.nn`: what models, adapters and objectives are made of. Importing it imports torch.",
-    "Errors": "What a plugin raises for what a user can act on: one message that says what,"
-    " got, allowed and fix. Anything else that it raises is a bug, shown with the plugin's name.",
+    "Adapters": "`mt_core.Adapter` is the base of adapters; `mt_core.adapters` has building blocks for adapters of linear layers.",
+    "Models and losses": "`mt_core.nn`: building blocks of models, adapters and objectives. Importing it imports torch.",
+    "Errors": "A plugin raises these for errors that a user can fix, with one message that says what,"
+    " got, allowed and fix. Any other exception is a bug, and is shown with the plugin's name.",
 }
 PARTS: dict[str, list[tuple[str, list[str]]]] = {
     "Configs": [("config/base.py", ["MtConfig", "ModelConfig", "Layout", "ZERO", "ANY"])],
@@ -144,7 +144,7 @@ def _hooks_of_kinds() -> Iterator[str]:
     for name, (distribution, _) in FOUND.bringers.items():
         kind = FOUND.kinds[name]
         chosen = f"`--{kind.key.replace('_', '-')}`" if kind.key else "options of other components"
-        yield f"| `{kind.hook}` | `list[{kind.classes[0].__name__}]` | {chosen} | Of `{distribution}`: {kind.summary}. |"
+        yield f"| `{kind.hook}` | `list[{kind.classes[0].__name__}]` | {chosen} | Added by `{distribution}`: {kind.summary}. |"
 
 
 # -------------------------------------------------------------------------------------------------- classes and aliases

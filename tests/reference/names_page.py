@@ -16,15 +16,15 @@ HEAD = """# Public names
 
 <!-- Written by `python tests/reference/write_pages.py` from the docstrings; change those. -->
 
-What plugins and scripts may import; everything else is private and may change ([Compatibility](../compatibility.md)).
-Those with a link are described with their fields and methods under [hooks, components and protocols](hooks.md).
+Plugins and scripts may import these names; everything else is private and may change ([Compatibility](../compatibility.md)).
+Names with a link are described with their fields and methods in [hooks, components and protocols](hooks.md).
 """
 MODULES = {
     "mt_core": "Imports no torch.",
-    "mt_core.nn": "What models, adapters and objectives are made of. Imports torch.",
-    "mt_core.adapters": "What adapters for linear layers are made of. Taking a name from here imports torch.",
-    "mt_core.evaluation": "For evaluations: the model as they see it, and what they find. Imports no torch.",
-    "mt_core.generation": "What is asked for, and answered, when a model writes. Imports no torch.",
+    "mt_core.nn": "Building blocks of models, adapters and objectives. Imports torch.",
+    "mt_core.adapters": "Building blocks of adapters for linear layers. Taking a name from here imports torch.",
+    "mt_core.evaluation": "For evaluations: their interface to the model, and their results. Imports no torch.",
+    "mt_core.generation": "Requests and results of text generation. Imports no torch.",
     "mt_core.media": "For encoders and projectors: what they read, and how much of a row it takes. Imports no torch.",
     "mt_core.files": "Rows in files, for datasets, and files that a run writes. Imports no torch.",
     "mt_core.weights": "Folders of weights, for families. Imports no torch.",
@@ -32,7 +32,7 @@ MODULES = {
     "mt_train.command": "For commands of plugins. Imports no torch.",
     "mt_train.generation": "For commands of plugins that decode step by step. Taking a name from here imports torch.",
     "mt_tools": "What the commands around training do, from Python. Imports no torch.",
-    "mt_tools.report": "What pages of runs are made of. Imports no torch.",
+    "mt_tools.report": "Building blocks of HTML pages about runs. Imports no torch.",
     "mt_conformance": "The [conformance kit](../testing_a_plugin.md).",
 }
 

@@ -124,7 +124,7 @@ def _component(offer: Offer, shared: Sequence[type[MtConfig]]) -> str:
     lines = [
         f"### {words(offer.kind)} {offer.component.name}",
         "",
-        f"{_sentence(report['summary'])} From `{offer.plugin.distribution}`{_source(report)}.",
+        f"{sentence(report['summary'])} From `{offer.plugin.distribution}`{_source(report)}.",
     ]
     above = [base for base in config.__mro__ if base in shared]
     own = added_options(_prefix(report), config, above)
@@ -149,7 +149,8 @@ def _links(kind: str, bases: Sequence[type[MtConfig]]) -> str:
     return " and ".join(f"[{base.__name__}](#{shared_by}-{base.__name__.lower()})" for base in nearest)
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Return a summary as a sentence: with a capital and a full stop."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 

@@ -30,7 +30,7 @@ GIVEN = {"name", "summary"}
 """Fields of a component that say themselves what they are."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_what_the_code_says(page: Path) -> None:
     if page == commands_page.PAGE and sys.version_info[:2] != LAID_OUT_BY:
         pytest.skip("argparse of this Python has other line breaks")
@@ -49,7 +49,7 @@ def test_every_kind_has_a_page_with_what_a_new_plugin_of_it_is() -> None:
 
 
 def test_every_page_of_a_kind_answers_the_same_questions() -> None:
-    wanted = ["What is called when", "What to declare", "State and resume", "Faults that people make", "Tested by"]
+    wanted = ["What is called when", "What to declare", "State and resume", "Common mistakes", "Tested by"]
     for path in (DOCS / "write").glob("*.md"):
         titles = re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert [title for title in titles if title in wanted] == wanted, path.name

@@ -1,4 +1,4 @@
-"""``python tests/reference/write_pages.py`` writes what docs/ takes from the code."""
+"""``python tests/reference/write_pages.py`` writes what docs/ and the READMEs of plugins take from the code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import commands_page
+import components_table
 import hooks_page
 import kind_pages
 import names_page
@@ -28,6 +29,7 @@ PAGES: dict[Path, Callable[[], str]] = {
 """Page → what it should be."""
 
 PAGES |= {path: partial(kind_pages.page, path) for path in kind_pages.pages()}
+PAGES |= {path: partial(components_table.page, path, offers) for path, offers in components_table.pages().items()}
 
 if __name__ == "__main__":
     for page, content in PAGES.items():

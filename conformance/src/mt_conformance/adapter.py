@@ -37,7 +37,7 @@ TOKENS = 24
 
 
 class BaseAdapterConformance(LayoutConformance):
-    """Part of a model made trainable. Cheap checks are on a small model in this process, the rest in the class's launch."""
+    """Checks of an adapter. Cheap ones run on a small model in this process, the others in the class's launch."""
 
     kind = "adapter"
     exact_within: float = 1e-5
@@ -121,7 +121,7 @@ class BaseAdapterConformance(LayoutConformance):
     # ------------------------------------------------------------------------------------------------------------ checks
 
     def test_it_begins_as_the_base(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Within rounding; one that does not declares ``exact_at_init=False``, and its test says how far it begins."""
+        """The first output is the base's, up to rounding. An adapter with ``exact_at_init=False`` sets ``exact_within`` in its test."""
         parts = self.parts(mt_host, tmp_path)
         base = self.base(parts).eval()
         batch = self.batches(base)[0]
@@ -134,7 +134,7 @@ class BaseAdapterConformance(LayoutConformance):
         assert exact or apart > EXACT, f"it begins as the base ({apart:.1e} away): declare exact_at_init=True"
 
     def test_its_base_is_the_model_of_step_0_where_it_says_so(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``base_is_reference``: after training, ``viewing(model, "base")`` is the model without it, to the bit; over fewer bits, too."""
+        """With ``base_is_reference``, ``viewing(model, "base")`` after training equals the model without the adapter, bit for bit."""
         for quantized in (False, True)[: 1 + self.declared_component(mt_host).on_quantized]:
             parts = self.parts(mt_host, tmp_path, quantized=quantized)
             model, adapter = self.trained_model(parts)
@@ -156,7 +156,7 @@ class BaseAdapterConformance(LayoutConformance):
             )
 
     def test_its_first_values_follow_from_the_seed(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Whatever was drawn before, so that every layout begins alike."""
+        """Initial values do not depend on earlier random numbers, so every layout begins with the same ones."""
         parts = self.parts(mt_host, tmp_path)
         torch.manual_seed(1)
         one = dict(self.adapted_model(parts)[0].named_parameters())
@@ -168,7 +168,7 @@ class BaseAdapterConformance(LayoutConformance):
         )
 
     def test_only_what_it_declares_is_trained(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """To the bit, after three steps; ``rewrites_base`` allows the base of its layers to change as well."""
+        """After three steps all other parameters are the same bits; with ``rewrites_base`` the base of its layers may change."""
         parts = self.parts(mt_host, tmp_path)
         model, adapter = self.adapted_model(parts)
         before = {name: each.detach().clone() for name, each in model.named_parameters()}
@@ -184,7 +184,7 @@ class BaseAdapterConformance(LayoutConformance):
         )
 
     def test_every_trained_parameter_gets_a_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Once training has begun: at first a zero may stand before it."""
+        """Each trained parameter has a gradient after the first steps (in the first step a zero factor may hide it)."""
         model, adapter = self.trained_model(self.parts(mt_host, tmp_path))
         mean_loss(model, self.batches(model)[0]).backward()  # type: ignore[no-untyped-call]
         trained = adapter.trainable_parameters(model)
@@ -192,7 +192,7 @@ class BaseAdapterConformance(LayoutConformance):
         assert not idle, f"no gradient reaches {', '.join(idle[:3])}; use them, or do not name them as trained"
 
     def test_a_few_steps_lower_the_loss(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Twenty on one batch."""
+        """Twenty steps on one batch lower the loss."""
         parts = self.parts(mt_host, tmp_path)
         model, adapter = self.adapted_model(parts)
         losses = self.training(parts, model, adapter, 20).run(self.batches(model) * 20)
@@ -204,7 +204,7 @@ class BaseAdapterConformance(LayoutConformance):
     def test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back(
         self, mt_host: PluginHost, tmp_path: Path
     ) -> None:
-        """After some training; what cannot be merged says ``mergeable=False`` and refuses."""
+        """Merging after some training keeps the output, and unmerging restores the base. With ``mergeable=False`` merging is refused."""
         parts = self.parts(mt_host, tmp_path)
         model, _ = self.trained_model(parts)
         batch = self.batches(model)[0]
@@ -225,7 +225,7 @@ class BaseAdapterConformance(LayoutConformance):
         assert torch.equal(outputs(model, batch), before), "the output is another after unmerging"
 
     def test_what_it_saves_gives_the_same_model_again(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``saved_state`` and the plan, on the base as it was: a trained-only checkpoint."""
+        """``saved_state`` and the plan restore the model on an unchanged base, as a trained-only checkpoint does."""
         parts = self.parts(mt_host, tmp_path)
         model, adapter = self.trained_model(parts)
         values = dict(model.named_parameters())
@@ -241,7 +241,7 @@ class BaseAdapterConformance(LayoutConformance):
         )
 
     def test_recomputing_blocks_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``train.activation_checkpointing``: every layer runs a second time in the backward."""
+        """With ``train.activation_checkpointing`` every layer runs again in the backward, and gradients are the same."""
         model, _ = self.trained_model(self.parts(mt_host, tmp_path))
         found = []
         for model.checkpoint_blocks in (False, True):
@@ -253,7 +253,7 @@ class BaseAdapterConformance(LayoutConformance):
         assert not wrong, f"with activation checkpointing the gradients of {', '.join(wrong[:3])} are others"
 
     def test_later_tokens_never_change_earlier_outputs(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Changed from the middle on, a row has the same outputs before it, as without the adapter."""
+        """Changing the second half of a row does not change the outputs of the first half."""
         model, _ = self.trained_model(self.parts(mt_host, tmp_path))
         batch, at = self.batches(model)[0], TOKENS // 2
         one, other = (outputs(model, each)[:, :at] for each in (batch, change_tokens(batch, model, at, TOKENS)))
@@ -263,7 +263,7 @@ class BaseAdapterConformance(LayoutConformance):
         )
 
     def test_in_half_precision_it_stays_half(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The output has the precision of the input, and gradients are finite."""
+        """The output has the dtype of the input, and gradients are finite."""
         parts = self.parts(mt_host, tmp_path)
         model, adapter = self.adapted_model(parts)
         training = self.training(parts, model.to(torch.bfloat16), adapter, 2)
@@ -278,7 +278,7 @@ class BaseAdapterConformance(LayoutConformance):
         assert all(math.isfinite(loss) for loss in losses), f"in bfloat16 the losses are {losses}"
 
     def test_it_works_on_a_quantized_base_or_is_refused(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Frozen weights in fewer bits; ``on_quantized=False`` (or ``rewrites_base``) says that it cannot."""
+        """It trains on quantized frozen weights, or declares ``on_quantized=False`` or ``rewrites_base``."""
         if not self.declared_component(mt_host).on_quantized:
             with pytest.raises(ConfigError, match=f"{self.name} does not work on a quantized base"):
                 self.parts(mt_host, tmp_path, quantized=True)

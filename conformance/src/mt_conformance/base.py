@@ -26,7 +26,7 @@ BOUNDS = ("gt", "ge", "lt", "le", "multiple_of")
 
 
 class BasePluginConformance:
-    """Subclass the class of your kind, not this one; say which component it is about.
+    """Checks of any component. Subclass the class of your kind instead, and name your component.
 
     ``plugin`` is the module that the entry point names, ``name`` the component, ``options`` are small ones with which it
     is quick. What needs files overrides ``options_in``.
@@ -83,7 +83,7 @@ class BasePluginConformance:
     # ------------------------------------------------------------------------------------------------------ checks
 
     def test_hooks_and_components_are_those_of_the_contract(self, mt_host: PluginHost) -> None:
-        """It loads, offers the component, and offers the same when it is asked again."""
+        """The plugin loads, offers the component, and offers the same when it is asked again."""
         component = self.component(mt_host)
         hook = mt_host.kinds[self.kind].hook
         names = [each.name for each in getattr(self.plugin, hook)()]
@@ -99,7 +99,7 @@ class BasePluginConformance:
         )
 
     def test_importing_it_takes_milliseconds_and_loads_nothing_heavy(self) -> None:
-        """In a process of its own, as every command imports it, ``mt-plugins list`` included."""
+        """Measured in a separate process. Commands import every plugin, so an import must be fast."""
         seen = listing_of(self.plugin.__name__)
         where = "; ".join(f"{package} by {place}" for package, place in seen.heavy.items())
         assert not seen.heavy, (
@@ -114,7 +114,7 @@ class BasePluginConformance:
         )
 
     def test_every_option_says_what_it_is(self, mt_host: PluginHost) -> None:
-        """A description is the option's line in ``--help``."""
+        """Every option has a description, its line in ``--help``."""
         mute = [
             path for path, field in fields_of(self.component(mt_host).config) if not (field.description or "").strip()
         ]
@@ -124,7 +124,7 @@ class BasePluginConformance:
         )
 
     def test_every_number_has_bounds(self, mt_host: PluginHost) -> None:
-        """Each number is declared with its bounds, so that a wrong one is an error before anything is loaded."""
+        """Number fields declare bounds, so that a wrong value is an error before anything is loaded."""
         free = [path for path, field in fields_of(self.component(mt_host).config) if is_unbounded(field)]
         assert not free, (
             f"numbers of {self.name!r} without bounds: {', '.join(free)}. Give each what is allowed, one of"
@@ -132,7 +132,7 @@ class BasePluginConformance:
         )
 
     def test_help_shows_every_option_on_a_line(self, mt_host: PluginHost) -> None:
-        """``mt-train --help`` with this component, where a run names its kind."""
+        """``mt-train --help`` with this component shows each option on one line, if a run names its kind."""
         trainer.require()
         if self.kind not in mt_host.kinds.keys_of_kinds:
             pytest.skip(f"no run names a {self.kind}: other components do")
@@ -151,7 +151,7 @@ class BasePluginConformance:
             )
 
     def test_a_config_comes_back_from_json_as_it_was(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``run.yaml`` holds the config as plain values, and a resumed run reads it again."""
+        """The config equals itself after a round trip through the plain values of ``run.yaml``."""
         for title, config in self.configs(mt_host, tmp_path):
             plain = config.model_dump(mode="json")
             again = type(config)(**json.loads(json.dumps(plain)))

@@ -24,7 +24,7 @@ USUAL = ("on_step_end", "on_after_optimizer_step", "on_step_start", "on_log", "o
 
 
 class BaseCallbackConformance(BasePluginConformance):
-    """An object with some of the ``on_*`` methods. ``sections`` are those of the run that it needs (``{"eval": {…}}``).
+    """Checks of a callback. ``sections`` are sections of the run's config that it needs (``{"eval": {…}}``).
 
     ``launches = False`` leaves the launch out, where a suite of your own covers it.
     """
@@ -64,7 +64,7 @@ class BaseCallbackConformance(BasePluginConformance):
         return cases
 
     def test_it_has_methods_for_events_of_the_contract(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A misspelt one would never be called."""
+        """Every ``on_*`` method is an event of the contract: a misspelt one would never be called."""
         callback = self.callback(mt_host, tmp_path)
         own = [name for name in dir(callback) if name.startswith("on_") and callable(getattr(callback, name))]
         for name in own:
@@ -78,7 +78,7 @@ class BaseCallbackConformance(BasePluginConformance):
         )
 
     def test_every_event_is_called_with_one_context(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``method(context)``."""
+        """Every event's method takes one argument, ``method(context)``."""
         callback = self.callback(mt_host, tmp_path)
         for event in self.events(mt_host, tmp_path):
             signature = inspect.signature(getattr(callback, event))
@@ -91,7 +91,7 @@ class BaseCallbackConformance(BasePluginConformance):
                 ) from error
 
     def test_its_state_is_json_and_comes_back(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Where it has one; tensors go through ``tensors``."""
+        """A state, if there is one, survives a round trip through JSON; tensors are saved by ``tensors``."""
         callback = self.callback(mt_host, tmp_path)
         pair = [hasattr(callback, name) for name in ("state_dict", "load_state_dict")]
         assert pair[0] == pair[1], (
@@ -114,7 +114,7 @@ class BaseCallbackConformance(BasePluginConformance):
 
     @pytest.mark.mt_launch
     def test_it_runs_on_every_declared_layout(self, mt_host: PluginHost, mt_launched: Mapping[str, Result]) -> None:
-        """In one process, and in two wherever ``layouts`` says so."""
+        """A run with the callback works in one process, and in two on the declared ``layouts``."""
         self.require_launch(mt_launched)
         for layout, result in mt_launched.items():
             if layout != BROKEN:
@@ -122,7 +122,7 @@ class BaseCallbackConformance(BasePluginConformance):
 
     @pytest.mark.mt_launch
     def test_a_resumed_run_equals_one_that_was_not_stopped(self, mt_launched: Mapping[str, Result]) -> None:
-        """To the last bit, with it on."""
+        """A run with the callback, resumed in the middle, equals an uninterrupted one bit for bit."""
         self.require_launch(mt_launched)
         same_after_resume(no_error(mt_launched[WHOLE], "one process"), self.name)
 
@@ -130,7 +130,7 @@ class BaseCallbackConformance(BasePluginConformance):
     def test_an_exception_inside_is_reported_with_its_name_on_all_ranks(
         self, mt_launched: Mapping[str, Result]
     ) -> None:
-        """It is made to raise in one of its events, on both of two processes."""
+        """An exception in one of its events, raised on both of two processes, is reported with its name."""
         self.require_launch(mt_launched)
         if BROKEN not in mt_launched:
             pytest.skip("it has no method for an event")

@@ -36,7 +36,7 @@ Seen = tuple[tuple[str, ...], tuple[Any, ...]]
 
 
 class BaseDatasetConformance(BasePluginConformance):
-    """A source of rows. ``options_in`` writes a few (5 to 40) into files; ``objective`` is one that can encode them.
+    """Checks of a dataset. ``options_in`` writes a few rows (5 to 40) into files; ``objective`` names one that can encode them.
 
     Opt-in: ``bad_options_in``, files of which one row is bad.
     """
@@ -46,7 +46,7 @@ class BaseDatasetConformance(BasePluginConformance):
     columns: Mapping[str, str] = {}
     """``data.columns``: our field name → the one in the rows."""
     bad_row: str = ""
-    """Text that the message about the bad row must contain: its place (``rows.jsonl:2``)."""
+    """What the message about the bad row must contain: where it is (``rows.jsonl:2``)."""
 
     def bad_options_in(self, folder: Path) -> Mapping[str, Any] | None:
         """Options for files of which one row is bad (and ``bad_row`` says where); ``None`` leaves the check out."""
@@ -116,7 +116,7 @@ class BaseDatasetConformance(BasePluginConformance):
     # ------------------------------------------------------------------------------------------------------------ checks
 
     def test_every_row_has_an_id_of_its_own(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """File and line, or whatever finds it again: messages and reports name rows by it."""
+        """Ids are unique, such as file and line: messages and reports use them to name rows."""
         source = self.source(mt_host, tmp_path)
         rows = self.rows(source)
         assert rows, "it gives no rows; write a few in options_in"
@@ -134,7 +134,7 @@ class BaseDatasetConformance(BasePluginConformance):
         )
 
     def test_rows_are_the_same_whenever_they_are_asked_for(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Backwards, again, and by another process: every rank reads for itself."""
+        """Rows are the same in reverse order, when read again, and in another process, since every rank reads for itself."""
         source = self.source(mt_host, tmp_path)
         first = [dict(row) for row in self.rows(source)]
         others = {
@@ -150,7 +150,7 @@ class BaseDatasetConformance(BasePluginConformance):
             )
 
     def test_the_order_follows_from_the_seed(self, tmp_path: Path) -> None:
-        """One seed gives one order; another seed gives another."""
+        """The same seed gives the same order, and another seed gives another order."""
         one, same, other = (self.epoch_steps(tmp_path, seed=seed) for seed in (1, 1, 2))
         wrong = [step for step, pair in enumerate(zip(one, same, strict=False)) if pair[0] != pair[1]]
         assert one == same, (
@@ -160,7 +160,7 @@ class BaseDatasetConformance(BasePluginConformance):
         assert len(one) < 5 or one != other, "seeds 1 and 2 give the same order; rows(epoch, seed) has to use its seed"
 
     def test_each_epoch_has_an_order_of_its_own(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A stream that shuffles by its seed; the trainer shuffles all other datasets."""
+        """A stream that shuffles by its seed has another order in each epoch. (The core shuffles datasets that are not streams.)"""
         source = self.source(mt_host, tmp_path)
         if not isinstance(source, Stream):
             pytest.skip("rows that are found by their number are shuffled by mt-core")
@@ -195,7 +195,7 @@ class BaseDatasetConformance(BasePluginConformance):
         )
 
     def test_it_goes_on_exactly_from_every_row(self, tmp_path: Path) -> None:
-        """A run that stopped after any row of the first epoch, or after some of the second one, goes on with the next one."""
+        """A run that stopped after any row of the first epoch, or after some of the second, continues with the next row."""
         for epoch, each in ((0, 1), (1, 4)):
             steps = list(islice(self.steps(tmp_path, at=trainer.Position(epoch)), 12))
             for number in range(1, len(steps), each):
@@ -209,7 +209,7 @@ class BaseDatasetConformance(BasePluginConformance):
                 )
 
     def test_processes_that_encode_rows_do_not_change_the_order(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``data.workers``, for a dataset that says which files it reads."""
+        """With ``data.workers`` the order is the same, if the dataset declares its files."""
         component, config = self.component(mt_host), self.config(mt_host, tmp_path)
         if not isinstance(component, DatasetComponent) or component.parts or component.files(config, "train") is None:
             pytest.skip("it names no files, so its rows are encoded in the process that trains")
@@ -225,7 +225,7 @@ class BaseDatasetConformance(BasePluginConformance):
         )
 
     def test_its_splits_and_files_are_there(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``build`` gives rows or ``None`` to evaluate on, and ``files`` names what exists."""
+        """``build`` returns rows or ``None`` for the split ``eval``, and ``files`` names existing files."""
         component, part = self.component(mt_host), self.part(mt_host, tmp_path)
         held_out = part.build(split="eval")
         assert held_out is None or isinstance(held_out, Dataset | Stream), (
@@ -240,7 +240,7 @@ class BaseDatasetConformance(BasePluginConformance):
             )
 
     def test_a_bad_row_is_reported_with_its_place(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Opt-in: an error that says where, for that row and no other."""
+        """Optional: the bad row, and no other, raises an error that names its place."""
         options = self.bad_options_in(tmp_path)
         if options is None:
             pytest.skip("opt-in: override bad_options_in(folder) with files of which one row is bad, and set bad_row")

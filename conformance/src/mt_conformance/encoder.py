@@ -36,7 +36,7 @@ DIGEST_BYTES = 8
 
 
 class BaseEncoderConformance(BasePluginConformance):
-    """An encoder and its processor. ``contents`` are small items, as different as they may be; ``parts`` makes rows' parts of them."""
+    """Checks of an encoder and its processor. ``contents`` are small, varied items; ``parts`` turns them into media parts of rows."""
 
     kind = "encoder"
     contents: Sequence[bytes] = ()
@@ -113,7 +113,7 @@ class BaseEncoderConformance(BasePluginConformance):
     # ------------------------------------------------------------------------------------------------------ checks
 
     def test_it_makes_as_many_features_as_were_measured(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Counts hold for each item, and for several together: rows are cut and packed by these numbers."""
+        """An item alone and several items together have the declared counts: truncation and packing rely on them."""
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
         width = self.declared_component(mt_host).width(self.config(mt_host, tmp_path))
@@ -126,7 +126,7 @@ class BaseEncoderConformance(BasePluginConformance):
             )
 
     def test_an_item_is_the_same_beside_any_others(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """An item has its features, within ``tolerance``, whatever else is in the batch."""
+        """An item has the same features, within ``tolerance``, alone and in any batch."""
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
         for some in [*self.draws(items)][len(items) :]:
@@ -140,7 +140,7 @@ class BaseEncoderConformance(BasePluginConformance):
                 )
 
     def test_the_dummy_is_encoded_and_reaches_every_parameter(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Ranks without an item encode it, so that all of them have the same gradients to reduce."""
+        """Ranks without an item encode the dummy; it gives every parameter a gradient, so that all ranks reduce the same ones."""
         trainer.require()
         encoder, processor = self.encoder(mt_host, tmp_path), self.processor(mt_host, tmp_path)
         dummy = Read(*processor.dummy())
@@ -162,7 +162,7 @@ class BaseEncoderConformance(BasePluginConformance):
         )
 
     def test_what_is_called_does_not_depend_on_the_items(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Modules are called equally often and in one order, for any items and for the dummy."""
+        """The same modules are called, equally often and in the same order, for any items and for the dummy."""
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
         dummy = Read(*self.processor(mt_host, tmp_path).dummy())
@@ -174,7 +174,7 @@ class BaseEncoderConformance(BasePluginConformance):
             )
 
     def test_reading_is_a_pure_function_of_what_was_measured(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Read twice, and by another processor: the same bytes. Another content than was measured is a ``DataError``."""
+        """Reading twice, or by another processor, gives the same bytes. Content other than was measured is a ``DataError``."""
         trainer.require()
         processor, other = self.processor(mt_host, tmp_path), self.processor(mt_host, tmp_path)
         parts = self.parts(mt_host, tmp_path)
@@ -194,7 +194,7 @@ class BaseEncoderConformance(BasePluginConformance):
             )
 
     def test_the_digest_follows_from_the_content_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """8 bytes, others for another content, the same in another row: encoded rows are kept by it."""
+        """The digest has 8 bytes, which depend on the content only; it identifies encoded rows."""
         trainer.require()
         processor, parts = self.processor(mt_host, tmp_path), self.parts(mt_host, tmp_path)
         found = [processor.measure(each).digest for each in parts]
@@ -206,7 +206,7 @@ class BaseEncoderConformance(BasePluginConformance):
         assert moved.digest == found[0], "in another row the same content has another digest; hash the content alone"
 
     def test_broken_content_is_a_data_error_and_nothing_else(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``broken``, files that are not there, and contents with bytes that are cut off or changed."""
+        """``broken`` content, missing files, and truncated or changed content raise a ``DataError``, and nothing else."""
         trainer.require()
         processor, kind = self.processor(mt_host, tmp_path), self.reads(mt_host)
         files = [MediaPart(kind, path=str(path), place=PLACE) for path in (tmp_path, tmp_path / "none" / "there")]
@@ -225,7 +225,7 @@ class BaseEncoderConformance(BasePluginConformance):
                 )
 
     def test_files_are_read_without_torch(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Processors work in threads and in forked workers, and tokens are counted before anything is built."""
+        """Reading imports no torch: processors run in threads and forked workers, before anything is built."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
         parts = self.parts(mt_host, tmp_path)
@@ -242,19 +242,19 @@ class BaseEncoderConformance(BasePluginConformance):
                 ) from error
 
     def test_the_first_draw_fills_every_parameter(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``init_tensor`` leaves nothing as it was, and the same generator gives the same values."""
+        """``init_tensor`` sets every value of a parameter, and the same generator gives the same values."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
         check_first_draw(lambda: component.build(config))
 
     def test_it_is_built_without_memory(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """On torch's meta device, with the same parameters: a run is planned before it has memory."""
+        """It can be built on torch's meta device, with the same parameters: a run is planned before memory is allocated."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
         check_meta_build(lambda: component.build(config))
 
     def test_features_have_the_dtype_of_the_weights(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Inputs come in fp32; features of an encoder in bf16 are bf16, and finite."""
+        """Inputs are fp32; features of a bf16 encoder are bf16, and finite."""
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
         found = self.features(encoder.bfloat16(), items)
@@ -264,7 +264,7 @@ class BaseEncoderConformance(BasePluginConformance):
         assert found.isfinite().all(), "in bf16 some features are not finite"
 
     def test_frozen_it_keeps_nothing_for_the_backward(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """An encoder that is not trained takes the memory of its weights and no more, and is the same each time."""
+        """A frozen encoder saves no activations, and gives the same features each time."""
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path).train(), self.items(mt_host, tmp_path)
         encoder.requires_grad_(False)

@@ -28,7 +28,7 @@ WITHOUT_TEXTS = frozenset({"zero3", "pipeline", "sequence"})
 
 
 class BaseEvaluationConformance(BasePluginConformance):
-    """Questions to a model. ``options_in`` writes a few (2 to 20) into files; the kit's tiny model answers them.
+    """Checks of an evaluation. ``options_in`` writes a few questions (2 to 20) into files; the kit's tiny model answers them.
 
     ``launches = False`` leaves the launch out, where a suite of your own covers it.
     """
@@ -97,7 +97,7 @@ class BaseEvaluationConformance(BasePluginConformance):
     # ------------------------------------------------------------------------------------------------------ checks
 
     def test_it_finds_the_same_each_time(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Asked twice, and by another that is built anew: figures of two steps, and of two runs, are compared."""
+        """Running twice, or building it again, gives the same findings, since figures of steps and runs are compared."""
         trainer.require()
         parts = self.parts(tmp_path)
         evaluation, subject = self.evaluation(parts), self.subject(parts)
@@ -112,7 +112,7 @@ class BaseEvaluationConformance(BasePluginConformance):
             )
 
     def test_random_generators_are_as_they_were(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """States of the generators of torch, numpy and Python, which training draws from."""
+        """It does not change the random generators of torch, numpy and Python, which training uses."""
         trainer.require()
         parts = self.parts(tmp_path)
         evaluation, subject = self.evaluation(parts), self.subject(parts)
@@ -125,7 +125,7 @@ class BaseEvaluationConformance(BasePluginConformance):
         )
 
     def test_its_findings_can_be_written(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Names of figures are of ``[a-z0-9_]``, figures are numbers, groups and rows are JSON."""
+        """Names of figures match ``[a-z0-9_]``, figures are numbers, groups and rows are JSON."""
         trainer.require()
         parts = self.parts(tmp_path)
         found = self.findings(self.evaluation(parts), self.subject(parts))
@@ -149,7 +149,7 @@ class BaseEvaluationConformance(BasePluginConformance):
                 ) from error
 
     def test_it_asks_for_what_it_declares(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``needs`` says which layouts can answer: texts are not written on every one."""
+        """It calls only what ``needs`` declares, since not every layout can generate texts."""
         trainer.require()
         parts = self.parts(tmp_path)
         subject, needs = self.subject(parts), self.declared_component(mt_host).needs
@@ -161,7 +161,7 @@ class BaseEvaluationConformance(BasePluginConformance):
         )
 
     def test_a_dry_run_counts_what_it_asks(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``mt-eval --dry-run``: no model, each target certain, each text empty."""
+        """It runs in ``mt-eval --dry-run``, without a model: each target has log-probability 0, each text is empty."""
         trainer.require()
         parts = self.parts(tmp_path)
         subject = trainer.paper_subject(parts)
@@ -179,7 +179,7 @@ class BaseEvaluationConformance(BasePluginConformance):
     def test_every_layout_gives_the_figures_of_one_process(
         self, mt_host: PluginHost, mt_launched: Mapping[str, Result]
     ) -> None:
-        """Evaluated while it trains, in one process and in two wherever ``layouts`` says so."""
+        """Evaluations during training have equal figures in one process, and in two on the declared ``layouts``."""
         if not mt_launched:
             pytest.skip("no launch: launches = False")
         start = trainer.record_name(self.name) + "_"

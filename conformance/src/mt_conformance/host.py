@@ -26,7 +26,7 @@ _REQUIRED = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def hermetic_host(*plugins: ModuleType) -> PluginHost:
-    """Make a host of what is built in, where it is installed, and these modules of hooks, whatever else is here.
+    """Make a host with the built-in components, if they are installed, and these plugin modules; ignore other plugins.
 
     A plugin that does not load is in it all the same, with its error; so is one that no distribution offers. Plugins that the
     distribution of one of them requires are in it, too: where it is installed, they are.

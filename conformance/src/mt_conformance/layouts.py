@@ -81,7 +81,7 @@ class LayoutConformance(BasePluginConformance):
     def test_every_declared_layout_trains_as_one_process_does(
         self, mt_host: PluginHost, mt_launched: Mapping[str, Result]
     ) -> None:
-        """ZeRO 0 to 3, pipeline and sequence parallelism on two processes, wherever ``layouts`` says so."""
+        """ZeRO 0 to 3, pipeline and sequence parallelism on two processes, as far as ``layouts`` declares them, equal one process."""
         self.require_launch(mt_launched)
         whole = no_error(mt_launched[WHOLE], "one process")
         for layout in self.layouts(mt_host):
@@ -97,7 +97,7 @@ class LayoutConformance(BasePluginConformance):
 
     @pytest.mark.mt_launch
     def test_a_resumed_run_equals_one_that_was_not_stopped(self, mt_launched: Mapping[str, Result]) -> None:
-        """To the last bit, from a checkpoint in the middle."""
+        """A run resumed from a checkpoint in the middle equals an uninterrupted one bit for bit."""
         self.require_launch(mt_launched)
         result = no_error(mt_launched[WHOLE], "one process")
         same_after_resume(result, self.name)

@@ -79,7 +79,7 @@ class BaseMetricConformance(BasePluginConformance):
         return check_figures(figures, said)
 
     def test_the_same_predictions_have_the_same_figures(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Asked twice, in another order, and of another that is built anew."""
+        """Figures are the same when computed twice, in another order, and by a metric that is built again."""
         metric, other = self.metric(mt_host, tmp_path), self.metric(mt_host, tmp_path)
         first = self.scores(metric, self.scored)
         for what, built in (("asked again, the last one first", metric), ("built anew", other)):
@@ -93,7 +93,7 @@ class BaseMetricConformance(BasePluginConformance):
             assert totals[0] == totals[1], f"{what}, the total of the same scores is {totals[0]}, and was {totals[1]}"
 
     def test_texts_of_any_kind_have_figures(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """An empty prediction, no reference, and texts that are nasty."""
+        """Empty predictions, missing references and unusual texts have figures."""
         metric = self.metric(mt_host, tmp_path)
         references, row = self.scored[0][1:]
         self.scores(metric, [("", references, row)], "the empty prediction")
@@ -102,7 +102,7 @@ class BaseMetricConformance(BasePluginConformance):
             self.scores(metric, [(text, references, row), (text, [*references, text], row)], f"{what}: the prediction")
 
     def test_totals_are_figures_also_of_one_row_and_of_none(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A subject may have a single question, and a filter may leave none."""
+        """``total`` works for one row and for none: a subject may have a single question, and a filter may leave none."""
         metric = self.metric(mt_host, tmp_path)
         scores = self.scores(metric, self.scored)
         whole = self.total(metric, scores)
@@ -115,7 +115,7 @@ class BaseMetricConformance(BasePluginConformance):
             )
 
     def test_its_signature_says_how_figures_are_computed(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """One line beside the figures; the library's version belongs into it."""
+        """The signature is one line that says how figures are computed, including the library's version."""
         signature: Any = getattr(self.metric(mt_host, tmp_path), "signature", None)
         told = isinstance(signature, str) and signature.strip() and len(signature.splitlines()) == 1
         assert told, (
@@ -124,7 +124,7 @@ class BaseMetricConformance(BasePluginConformance):
         )
 
     def test_it_changes_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """References, rows and scores go to other metrics, and into files."""
+        """References, rows and scores are unchanged, since other metrics and files use them."""
         metric = self.metric(mt_host, tmp_path)
         scored = [(prediction, list(references), dict(row)) for prediction, references, row in self.scored]
         before = copy.deepcopy(scored)

@@ -34,7 +34,7 @@ HALF = "Give back the dtype of x: what is computed in fp32 (norms, rotary angles
 
 
 class BaseModelConformance(FamilyConformance):
-    """A family, in the size ``variant`` (its default size where empty), with ``options`` on top: small, without dropout.
+    """Checks of a model family, in the size ``variant`` (empty: the default size) with ``options``: choose a small model without dropout.
 
     Opt-in: ``reference``, the same model by other code.
     """
@@ -57,7 +57,7 @@ class BaseModelConformance(FamilyConformance):
     # ------------------------------------------------------------------------------------------------------ one function
 
     def test_the_loss_of_new_weights_is_that_of_guessing(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """ln V: larger means a wrong scale, smaller that a token sees itself."""
+        """The first loss is ln V: a larger one means a wrong scale, a smaller one that a token sees itself."""
         model = self.model(mt_host, tmp_path, wide=False).eval()
         batch, guess = self.batch(model, self.length(mt_host, tmp_path), rows=8), math.log(model.config.vocab_size)
         with torch.no_grad():
@@ -73,7 +73,7 @@ class BaseModelConformance(FamilyConformance):
         )
 
     def test_later_tokens_never_change_earlier_outputs(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Changed from the middle on, a row has the same outputs before it."""
+        """Changing the second half of a row does not change the outputs of the first half."""
         model, length = self.model(mt_host, tmp_path).eval(), self.length(mt_host, tmp_path)
         batch, at = self.batch(model, length), length // 2
         one, other = outputs(model, batch), outputs(model, change_tokens(batch, model, at, length))
@@ -87,7 +87,7 @@ class BaseModelConformance(FamilyConformance):
         )
 
     def test_documents_in_one_row_never_see_each_other(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Each in a packed row, beside another such row, has the outputs that it has alone."""
+        """Each document of a packed row has the same outputs as alone."""
         model, third = self.model(mt_host, tmp_path).eval(), max(1, self.length(mt_host, tmp_path) // 3)
         lengths = [third, third, max(1, third - 1)]
         batch = self.batch(model, *lengths, rows=2)
@@ -104,7 +104,7 @@ class BaseModelConformance(FamilyConformance):
     def test_generating_with_a_cache_gives_the_outputs_of_one_forward(
         self, mt_host: PluginHost, tmp_path: Path
     ) -> None:
-        """A prompt, then token by token; and in pieces of several tokens, as a conversation that goes on."""
+        """A cached prompt continued token by token, or by several tokens as in a conversation, equals one forward."""
         model, length = self.model(mt_host, tmp_path).eval(), self.length(mt_host, tmp_path)
         batch = self.batch(model, length, rows=2)
         whole = outputs(model, batch)
@@ -121,7 +121,7 @@ class BaseModelConformance(FamilyConformance):
             )
 
     def test_a_batch_of_prompts_gives_what_each_gives_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Short prompts are padded on the left; a model that cannot take that sets ``ragged_batches = False``."""
+        """Short prompts are padded on the left; a model that does not support this sets ``ragged_batches = False``."""
         model, length = self.model(mt_host, tmp_path).eval(), self.length(mt_host, tmp_path)
         if not model.ragged_batches:
             pytest.skip("ragged_batches = False: prompts of other lengths are generated one after the other")
@@ -138,7 +138,7 @@ class BaseModelConformance(FamilyConformance):
         )
 
     def test_layers_chained_are_the_model(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A pipeline runs the layers one by one, each on its own process."""
+        """Running the layers one by one, as a pipeline does, equals the forward."""
         model = self.model(mt_host, tmp_path).eval()
         batch = self.batch(model, self.length(mt_host, tmp_path))
         specs = self.pipeline_layers(mt_host, tmp_path, model)
@@ -164,7 +164,7 @@ class BaseModelConformance(FamilyConformance):
     # ---------------------------------------------------------------------------------------------------------- training
 
     def test_one_batch_can_be_learned_by_heart(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The loss of two rows goes to a tenth."""
+        """Training on two rows reduces the loss to a tenth."""
         model = self.model(mt_host, tmp_path, wide=False).train()
         batch = self.batch(model, min(16, self.length(mt_host, tmp_path)), rows=2)
         optimizer, losses = torch.optim.AdamW(model.parameters(), lr=self.overfit_rate, weight_decay=0.0), []
@@ -183,7 +183,7 @@ class BaseModelConformance(FamilyConformance):
         )
 
     def test_every_parameter_gets_a_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """One that gets none is never trained, and stops ZeRO."""
+        """A parameter without a gradient is never trained, and blocks ZeRO."""
         model = self.model(mt_host, tmp_path).train()
         mean_loss(model, self.batch(model, self.length(mt_host, tmp_path), rows=2)).backward()  # type: ignore[no-untyped-call]
         kept = model.kept_names()  # an engine trains none of these
@@ -192,7 +192,7 @@ class BaseModelConformance(FamilyConformance):
         assert not idle, f"no gradient reaches {', '.join(idle)}; use these parameters, or do not make them"
 
     def test_in_half_precision_it_stays_half(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The hidden states have the precision of the weights, and gradients are finite: GPUs train in bfloat16."""
+        """Hidden states have the dtype of the weights, and gradients are finite: GPUs train in bfloat16."""
         model = self.model(mt_host, tmp_path, wide=False)
         kept = {name: model.get_parameter(name).data for name in model.kept_names()}
         model.to(torch.bfloat16).train()
@@ -209,7 +209,7 @@ class BaseModelConformance(FamilyConformance):
         assert not wrong, f"in bfloat16 the gradients of {', '.join(wrong[:3])} are not finite"
 
     def test_recomputing_blocks_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``train.activation_checkpointing``: a block runs a second time in the backward."""
+        """With ``train.activation_checkpointing`` a block runs again in the backward, and gradients are the same."""
         model = self.model(mt_host, tmp_path).train()
         batch, found, counts = self.batch(model, self.length(mt_host, tmp_path)), [], []
         for model.checkpoint_blocks in (False, True):
@@ -234,7 +234,7 @@ class BaseModelConformance(FamilyConformance):
     # ----------------------------------------------------------------------------------------------------------- weights
 
     def test_new_weights_follow_from_seed_and_name(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Whatever was drawn before, so that every layout begins alike."""
+        """Initial values do not depend on earlier random numbers, so every layout begins with the same ones."""
         torch.manual_seed(1)
         one = self.model(mt_host, tmp_path, seed=5, wide=False).state_dict()
         torch.manual_seed(2)
@@ -246,7 +246,7 @@ class BaseModelConformance(FamilyConformance):
         )
 
     def test_its_state_comes_back(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A checkpoint holds the parameters, by name; a model that loads them is the same one."""
+        """A model that loads the saved parameters, by name, gives the same outputs."""
         model, fresh = self.model(mt_host, tmp_path).eval(), self.model(mt_host, tmp_path, seed=7).eval()
         batch = self.batch(model, self.length(mt_host, tmp_path))
         with torch.no_grad():
@@ -262,7 +262,7 @@ class BaseModelConformance(FamilyConformance):
         )
 
     def test_it_equals_its_reference(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Opt-in: logits, and the gradient of every parameter, in fp32."""
+        """Optional: logits and the gradient of every parameter equal the reference's in fp32."""
         other = self.reference()
         if other is None:
             pytest.skip("opt-in: override reference() with the same shape by other code")

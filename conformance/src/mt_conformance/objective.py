@@ -65,7 +65,7 @@ class Gradients:
 
 
 class BaseObjectiveConformance(LayoutConformance):
-    """``rows`` are some that it can encode. An objective whose rows belong together declares ``batch_coupled``."""
+    """Checks of an objective. ``rows`` are rows that it can encode. If the loss of a row depends on others, declare ``batch_coupled``."""
 
     kind = "objective"
     rows: Sequence[Mapping[str, Any]] = ROWS
@@ -135,7 +135,7 @@ class BaseObjectiveConformance(LayoutConformance):
     def test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same(
         self, mt_host: PluginHost, tmp_path: Path
     ) -> None:
-        """All rows at once, and one after the other."""
+        """The gradient of all rows at once equals that of one row after another."""
         self.require_independent_rows(mt_host)
         objective = self.objective(mt_host, tmp_path)
         rows = [[sample] for sample in self.samples(objective)]
@@ -143,7 +143,7 @@ class BaseObjectiveConformance(LayoutConformance):
         self.same_gradient(self.model(mt_host, tmp_path), objective, together, alone, "one micro-batch for each row")
 
     def test_packing_rows_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Each in a row of its own, and all in one."""
+        """The gradient of one row for each sample equals that of all samples packed into one row."""
         self.require_independent_rows(mt_host)
         objective = self.objective(mt_host, tmp_path)
         samples = self.samples(objective)
@@ -157,7 +157,7 @@ class BaseObjectiveConformance(LayoutConformance):
         )
 
     def test_padding_changes_no_gradient(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Rows as long as the longest, and longer."""
+        """The gradient is the same with and without padding."""
         objective = self.objective(mt_host, tmp_path)
         rows = [[sample] for sample in self.samples(objective)]
         longer = [batch_of(objective, rows, more=17)]
@@ -170,7 +170,7 @@ class BaseObjectiveConformance(LayoutConformance):
         )
 
     def test_positions_that_are_not_trained_have_no_influence(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The gradient of the loss is zero at every position whose label is masked."""
+        """The gradient of the loss is zero at every position without a label."""
         objective, model = self.objective(mt_host, tmp_path), self.model(mt_host, tmp_path)
         batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
         hidden_BTD = model(batch).detach().requires_grad_(True)
@@ -206,7 +206,7 @@ class BaseObjectiveConformance(LayoutConformance):
         )
 
     def test_its_reference_is_the_model_at_the_first_step(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Values that ``measure`` gives change nothing while the model is what it was, beside batches that have none yet."""
+        """With values of ``measure`` the loss of the unchanged model equals the loss of batches without them."""
         objective = self.objective(mt_host, tmp_path)
         if not isinstance(objective, HasReference) or not objective.reference_values:
             pytest.skip("no reference_values: nothing is compared with a reference")

@@ -24,7 +24,7 @@ RATES = (1e-2, 3e-2, 3e-2, 2e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2e-3, 1e-3)
 
 
 class BaseOptimizerConformance(LayoutConformance):
-    """A ``torch.optim.Optimizer`` over named groups, or a ``GradientTransform`` over one.
+    """Checks of an optimizer: a ``torch.optim.Optimizer`` over named groups, or a ``GradientTransform``.
 
     Opt-in: ``reference``, other code that takes the same steps.
     """
@@ -74,7 +74,7 @@ class BaseOptimizerConformance(LayoutConformance):
         return named, optimizer
 
     def test_every_parameter_is_in_exactly_one_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``split`` divides them; what is in none is never trained."""
+        """``split`` puts each parameter into one group; a parameter in no group is never trained."""
         named = self.parameters()
         groups = self.split(mt_host, tmp_path, named)
         placed = [id(parameter) for group in groups for parameter in group["params"]]
@@ -86,7 +86,7 @@ class BaseOptimizerConformance(LayoutConformance):
         )
 
     def test_ten_steps_go_downhill(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The sum of squares of all parameters falls, and every number stays finite."""
+        """Ten steps reduce the sum of squares of all parameters, and every number stays finite."""
         before = sum(float(each.detach().square().sum()) for each in self.parameters().values())
         named, _ = self.trained_parameters(mt_host, tmp_path)
         after = sum(float(each.detach().square().sum()) for each in named.values())
@@ -96,14 +96,14 @@ class BaseOptimizerConformance(LayoutConformance):
         )
 
     def test_the_rate_of_a_step_is_the_one_in_its_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The schedule writes ``group["lr"]`` before each step."""
+        """A step uses ``group["lr"]``, which the schedule sets before each step."""
         slow, fast = (self.trained_parameters(mt_host, tmp_path, [rate] * 4)[0] for rate in (1e-4, 1e-2))
         assert any(not torch.equal(slow[name], fast[name]) for name in slow), (
             "four steps at a rate of 1e-4 and at 1e-2 gave the same weights; read group['lr'] in every step"
         )
 
     def test_the_weight_decay_is_the_one_in_its_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``split`` writes ``group["weight_decay"]``: that of matrices, and 0 for vectors."""
+        """A step uses ``group["weight_decay"]``, which ``split`` sets: the option's value for matrices, 0 for vectors."""
         config, found = self.config(mt_host, tmp_path), []
         if not _takes(config, weight_decay=0.5):
             pytest.skip("it has no weight decay")
@@ -120,7 +120,7 @@ class BaseOptimizerConformance(LayoutConformance):
         )
 
     def test_a_parameter_without_a_gradient_is_left_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A frozen part, or one that a batch does not reach."""
+        """A parameter without a gradient does not change: it is frozen, or no row reached it."""
         named = self.parameters()
         optimizer = self.optimizer(mt_host, tmp_path, self.split(mt_host, tmp_path, named))
         before = {name: each.detach().clone() for name, each in named.items()}
@@ -134,7 +134,7 @@ class BaseOptimizerConformance(LayoutConformance):
         )
 
     def test_its_state_comes_back(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Five steps, and five more from the state that a checkpoint holds, equal ten to the last bit."""
+        """Five steps, and five more from the saved state, equal ten steps bit for bit."""
         whole, _ = self.trained_parameters(mt_host, tmp_path)
         named, first = self.trained_parameters(mt_host, tmp_path, RATES[:5])
         second = self.optimizer(mt_host, tmp_path, self.split(mt_host, tmp_path, named))
@@ -155,7 +155,7 @@ class BaseOptimizerConformance(LayoutConformance):
         )
 
     def test_an_elementwise_rule_does_not_see_shapes(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """ZeRO shows it flat pieces: the same numbers must come out. One that sees shapes declares whole_parameter."""
+        """An ``elementwise`` rule gives the same result on flat pieces. A rule that needs shapes declares ``whole_parameter``."""
         component = self.component(mt_host)
         assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
         if component.form != "elementwise":
@@ -184,7 +184,7 @@ class BaseOptimizerConformance(LayoutConformance):
             )
 
     def test_it_equals_its_reference(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Opt-in: ten steps at changing rates in float64, all parameters in one group."""
+        """Optional: ten steps at changing rates equal the reference's in float64, with all parameters in one group."""
         mine, theirs = (list(self.parameters(torch.float64).values()) for _ in range(2))
         other = self.reference(theirs)
         if other is None:

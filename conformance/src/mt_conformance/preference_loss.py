@@ -129,7 +129,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
             self.gradients(loss, self.pairs(mt_host, loss, shift), f"pairs moved by {shift:g}")
 
     def test_the_start_costs_what_it_says(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Where the model is the reference, whatever the answers."""
+        """The loss equals ``known_start`` when the model is the reference, for any answers."""
         loss = self.loss(mt_host, tmp_path)
         if loss.known_start is None:
             pytest.skip("it knows no value of the start (known_start is None)")
@@ -140,7 +140,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
         )
 
     def test_it_prefers_the_chosen_answer(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """At the start, a likelier chosen answer costs less, and a likelier rejected one more."""
+        """At the start, a more likely chosen answer has a lower loss, and a more likely rejected one a higher loss."""
         loss = self.loss(mt_host, tmp_path)
         found = self.gradients(loss, self.pairs(mt_host, loss), "pairs of the start")
         right = {"chosen": found["chosen"] < 0, "rejected": found["rejected"] > 0}
@@ -153,7 +153,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
             )
 
     def test_a_pair_does_not_depend_on_others(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Alone, and beside others in another order."""
+        """A pair has the same loss alone, and with others in any order."""
         loss = self.loss(mt_host, tmp_path)
         pairs = self.pairs(mt_host, loss, torch.tensor([0.5, -1.0, 2.0, 0.0, -0.1]))
         whole = self.losses(loss, pairs, "five pairs").detach()
@@ -169,7 +169,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
         )
 
     def test_extreme_log_ratios_are_finite(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A thousand either way in fp32, loss and gradient, and answers of which the model is certain."""
+        """Loss and gradient are finite in fp32 for log-ratios of ±1000, and for answers of which the model is certain."""
         loss = self.loss(mt_host, tmp_path)
         for chosen in (-FAR, 0.0, FAR):
             for rejected in (-FAR, 0.0, FAR):
@@ -185,7 +185,7 @@ class BasePreferenceLossConformance(BasePluginConformance):
             self.gradients(loss, self.move_pairs(certain, **by), f"certain answers ({', '.join(sorted(sides))})")
 
     def test_it_changes_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Pairs go to other losses, and into the record."""
+        """Pairs are unchanged, since other losses and the record use them."""
         loss = self.loss(mt_host, tmp_path)
         pairs = self.pairs(mt_host, loss, 1.0)
         before = {name: value.detach().clone() for name, value in vars(pairs).items() if value is not None}

@@ -49,7 +49,7 @@ FEWEST = 3
 
 
 class BaseProjectorConformance(BasePluginConformance):
-    """A projector. ``items`` are features and grids that it is tried on; those that it refuses are left out."""
+    """Checks of a projector. ``items`` are the features and grids to test; items that it refuses are left out."""
 
     kind = "projector"
     items: Sequence[Item] = (
@@ -126,7 +126,7 @@ class BaseProjectorConformance(BasePluginConformance):
     # ------------------------------------------------------------------------------------------------------ checks
 
     def test_it_makes_as_many_hidden_states_as_it_counts(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Counts hold for each item, and for several together: rows are cut and packed by these numbers."""
+        """An item alone and several items together have the declared counts: truncation and packing rely on them."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         for some in self.draws(list(taken)):
@@ -138,7 +138,7 @@ class BaseProjectorConformance(BasePluginConformance):
             )
 
     def test_an_item_is_the_same_beside_any_others(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """An item has its hidden states, within ``tolerance``, whatever else is in the batch."""
+        """An item has the same hidden states, within ``tolerance``, alone and in any batch."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         for some in [*self.draws(list(taken))][len(taken) :]:
@@ -153,7 +153,7 @@ class BaseProjectorConformance(BasePluginConformance):
                 )
 
     def test_an_item_without_features_is_a_data_error(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``tokens`` says 0 hidden states or refuses it; of items that it may not fit it raises nothing else."""
+        """For an item that it cannot project, ``tokens`` returns 0 or raises ``DataError``, and nothing else."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
         for item in ((0, None), (0, (1, 0, 4)), (35, (1, 5, 7))):
@@ -163,7 +163,7 @@ class BaseProjectorConformance(BasePluginConformance):
             )
 
     def test_it_counts_without_torch(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Rows are counted before anything is built, and the same each time."""
+        """``tokens`` imports no torch, and returns the same number each time."""
         trainer.require()
         with torch_refused():
             try:
@@ -179,7 +179,7 @@ class BaseProjectorConformance(BasePluginConformance):
         )
 
     def test_what_is_called_does_not_depend_on_the_items(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Modules are called equally often and in one order, for any items."""
+        """The same modules are called, equally often and in the same order, for any items."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         found = [
@@ -192,7 +192,7 @@ class BaseProjectorConformance(BasePluginConformance):
         )
 
     def test_gradients_reach_every_parameter_and_feature(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Each item alone gives gradients: a rank may have that one only."""
+        """Each item alone gives every parameter a gradient, since a rank may have only this item."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         for item in taken:
@@ -210,19 +210,19 @@ class BaseProjectorConformance(BasePluginConformance):
             )
 
     def test_the_first_draw_fills_every_parameter(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """``init_tensor`` leaves nothing as it was, and the same generator gives the same values."""
+        """``init_tensor`` sets every value of a parameter, and the same generator gives the same values."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
         check_first_draw(lambda: component.build(config, source=self.source, target=self.target))
 
     def test_it_is_built_without_memory(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """On torch's meta device, with the same parameters: a run is planned before it has memory."""
+        """It can be built on torch's meta device, with the same parameters: a run is planned before memory is allocated."""
         trainer.require()
         component, config = self.declared_component(mt_host), self.config(mt_host, tmp_path)
         check_meta_build(lambda: component.build(config, source=self.source, target=self.target))
 
     def test_hidden_states_have_the_dtype_of_the_weights(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """In bf16 they are bf16, and finite."""
+        """Hidden states of a bf16 projector are bf16, and finite."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         some = list(taken)

@@ -100,7 +100,7 @@ class BaseRewardConformance(BasePluginConformance):
         )
 
     def test_an_answer_scores_the_same_alone_and_again(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Answers beside it and their order have no part in it, and nothing changes between two calls."""
+        """The score does not depend on other answers or their order, and is the same in a second call."""
         reward, answers = self.reward(mt_host, tmp_path), self.answers()
         together = self.scores(reward, answers)
         assert self.scores(reward, answers) == together, (
@@ -122,7 +122,7 @@ class BaseRewardConformance(BasePluginConformance):
             )
 
     def test_scoring_changes_no_answer(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The row of a prompt belongs to all its answers, and to every reward."""
+        """Answers and rows are unchanged, since all answers and rewards share them."""
         reward, answers = self.reward(mt_host, tmp_path), self.answers()
         before = copy.deepcopy(answers)
         self.scores(reward, answers)

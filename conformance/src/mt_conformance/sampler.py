@@ -114,7 +114,7 @@ class KitPolicy:
 
 
 class BaseSamplerConformance(BasePluginConformance):
-    """Answers to prompts. The kit's tiny model is the policy; one that asks a service starts it in ``options_in``.
+    """Checks of a sampler. The policy is the kit's tiny model; start a service that the sampler needs in ``options_in``.
 
     ``loaded`` may give another model, such as one whose files the service reads.
     """
@@ -233,7 +233,7 @@ class BaseSamplerConformance(BasePluginConformance):
             )
 
     def test_it_changes_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Prompts belong to the objective, and the random generators of torch, numpy and Python to training."""
+        """Prompts and the random generators of torch, numpy and Python are unchanged."""
         trainer.require()
         sampler, policy = self.sampler(mt_host, tmp_path), KitPolicy(self.loaded(tmp_path))
         prompts = self.prompts(policy)

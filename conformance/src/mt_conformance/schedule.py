@@ -14,7 +14,7 @@ from mt_core.protocols import Schedule
 
 
 class BaseScheduleConformance(BasePluginConformance):
-    """The factor of the base rate at each update.
+    """Checks of a schedule.
 
     Opt-in: ``reference``, the factors of a run of ``total_steps`` by other code.
     """
@@ -33,7 +33,7 @@ class BaseScheduleConformance(BasePluginConformance):
         return built
 
     def test_it_is_a_pure_function(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A resumed run asks for update 500 first; each rank asks for itself."""
+        """Factors do not depend on the order of calls: a resumed run may begin with update 500."""
         schedule, other = self.schedule(mt_host, tmp_path), self.schedule(mt_host, tmp_path)
         first = [schedule(k) for k in range(self.total_steps)]
         backwards = [schedule(k) for k in reversed(range(self.total_steps))][::-1]
@@ -46,7 +46,7 @@ class BaseScheduleConformance(BasePluginConformance):
         )
 
     def test_every_factor_is_a_finite_number_and_none_is_negative(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """From the first update to beyond the last: a run may be given more steps."""
+        """From the first update to beyond the last one, since a run may get more steps."""
         schedule = self.schedule(mt_host, tmp_path)
         for k in (*range(self.total_steps), self.total_steps, 10 * self.total_steps):
             factor = schedule(k)
@@ -57,13 +57,13 @@ class BaseScheduleConformance(BasePluginConformance):
             )
 
     def test_some_update_trains(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A factor of 0 throughout is a run that does nothing."""
+        """Some factor is above 0; otherwise the run trains nothing."""
         schedule = self.schedule(mt_host, tmp_path)
         highest = max(schedule(k) for k in range(self.total_steps))
         assert highest > 0, f"all {self.total_steps} updates have the factor 0: nothing would be trained"
 
     def test_it_equals_its_reference(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Opt-in."""
+        """Optional: the factors equal the reference's."""
         wanted = self.reference(self.total_steps)
         if wanted is None:
             pytest.skip("opt-in: override reference(total_steps) with the factors by other code")

@@ -19,7 +19,7 @@ def record(step: int, *, loss: float = 2.0, **more: float) -> StepRecord:
 
 
 class BaseTaskPrintConformance(BasePluginConformance):
-    """``(records) -> str``, called on rank 0 every so many steps, with the records since the last line."""
+    """Checks of a task print: ``(records) -> str``."""
 
     kind = "task_print"
     figures: Sequence[str] = ("token_accuracy", "eval_loss", "eval_token_accuracy")
@@ -45,11 +45,11 @@ class BaseTaskPrintConformance(BasePluginConformance):
         return line
 
     def test_no_records_give_a_line_or_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """A run that ends at once, or goes on from a checkpoint, has none."""
+        """With no records the task print returns a line or an empty text: a resumed run begins with none."""
         self.line(mt_host, tmp_path, [], "no records")
 
     def test_figures_that_are_missing_are_left_out(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """An objective has figures of its own, and most steps no evaluation."""
+        """Missing figures are left out: objectives differ in figures, and most steps have no evaluation."""
         for left_out in (*self.figures, None):
             given = dict.fromkeys(self.figures if left_out else (), 0.5)
             given.pop(left_out or "", None)
@@ -60,7 +60,7 @@ class BaseTaskPrintConformance(BasePluginConformance):
         self.line(mt_host, tmp_path, [record(1, **full), record(2)], "figures in the first of two records alone")
 
     def test_it_is_one_line_whatever_the_numbers(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Many records, and losses that are no number."""
+        """The text is one line, also for many records, and for NaN or infinite losses."""
         several = [record(step, **dict.fromkeys(self.figures, step / 10)) for step in range(1, 8)]
         assert self.line(mt_host, tmp_path, several, "seven records").strip(), (
             "with seven records that have every figure it printed nothing; name the figures that it prints in `figures`"
@@ -71,7 +71,7 @@ class BaseTaskPrintConformance(BasePluginConformance):
             )
 
     def test_it_changes_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The records go to the files of the run, too."""
+        """The records are unchanged, since they are also written to the run's files."""
         records = [record(step, **dict.fromkeys(self.figures, 0.5)) for step in (1, 2)]
         before = [each.as_dict() for each in records]
         line = self.line(mt_host, tmp_path, records, "two records")

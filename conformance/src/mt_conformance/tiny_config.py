@@ -11,4 +11,4 @@ class TinyConfig(ModelConfig):
     """The shape."""
 
     dim: int = Field(16, gt=0, le=1_048_576, multiple_of=4, description="width of the hidden states (channels)")
-    n_layers: int = Field(2, gt=0, le=10_000, description="blocks, one on top of the other")
+    n_layers: int = Field(2, gt=0, le=10_000, description="transformer blocks")

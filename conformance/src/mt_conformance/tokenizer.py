@@ -33,11 +33,11 @@ NASTY = {
     "one word, very long": "a" * 2000,
     "many accents on one letter": "Z\u0351\u036b\u0343\u036a\u0302",
 }
-"""Texts that are hard for a tokenizer, by the reason."""
+"""What is nasty about it → the text."""
 
 
 class BaseTokenizerConformance(BasePluginConformance):
-    """Text to ids and back. One with files writes them in ``options_in``.
+    """Checks of a tokenizer. If it reads files, ``options_in`` writes them.
 
     ``lossless = False`` is for a tokenizer that normalises: what comes back may then differ once, and never again.
     """
@@ -51,7 +51,7 @@ class BaseTokenizerConformance(BasePluginConformance):
         return built
 
     def test_texts_come_back_as_they_were(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Encoded and decoded, without special tokens spelled out in a text being taken for such."""
+        """Decoding an encoded text gives the text back; special tokens that a text spells out are read as text."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         encode = getattr(tokenizer, "encode_text", tokenizer.encode)
         for what, text in NASTY.items():
@@ -65,7 +65,7 @@ class BaseTokenizerConformance(BasePluginConformance):
             )
 
     def test_every_id_is_below_its_size(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The size is that of the embedding; an id beyond it is an error on a GPU that names nothing."""
+        """Ids are below ``size``, the rows of the embedding; a larger id causes an obscure error on a GPU."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         for what, text in NASTY.items():
             ids = tokenizer.encode(text)
@@ -84,7 +84,7 @@ class BaseTokenizerConformance(BasePluginConformance):
             )
 
     def test_encode_adds_no_special_token(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Begin and end are the template's: two of them in a row would be trained on."""
+        """Templates add begin and end tokens; if ``encode`` added them too, a row would have two."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         special = {getattr(tokenizer, name) for name in ("bos_id", "eos_id", "pad_id")} - {None}
         for text in ("", "a text", NASTY["code"]):
@@ -96,7 +96,7 @@ class BaseTokenizerConformance(BasePluginConformance):
     def test_what_stands_in_front_of_a_text_are_ids_that_give_no_text(
         self, mt_host: PluginHost, tmp_path: Path
     ) -> None:
-        """Its ``begin_ids``, where it has them; without them its begin token."""
+        """``begin_ids``, or the begin token without them, decode to no text."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         begin = begin_ids(tokenizer)
         wrong = [each for each in begin if not isinstance(each, int) or not 0 <= each < tokenizer.size]
@@ -107,7 +107,7 @@ class BaseTokenizerConformance(BasePluginConformance):
         )
 
     def test_special_tokens_give_no_text(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Generated text is shown to people."""
+        """Special tokens decode to an empty text, since decoded text is shown to users."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         for name in ("bos_id", "eos_id", "pad_id"):
             special = getattr(tokenizer, name)
@@ -118,7 +118,7 @@ class BaseTokenizerConformance(BasePluginConformance):
                 )
 
     def test_any_part_of_a_text_can_be_decoded(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Text is shown while it is generated, also in the middle of a character (U+FFFD)."""
+        """A part of a character decodes to U+FFFD, since text is shown while it is generated."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         ids = tokenizer.encode(NASTY["emoji joined of several"])
         for end in range(len(ids) + 1):
@@ -132,7 +132,7 @@ class BaseTokenizerConformance(BasePluginConformance):
             assert isinstance(text, str), f"decode returned {text!r}; it must return text"
 
     def test_offsets_are_places_in_the_text(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """They tell which tokens are an answer's."""
+        """Offsets are positions in the text; they determine which tokens belong to an answer."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         for what, text in NASTY.items():
             ids, offsets = tokenizer.encode_with_offsets(text)
@@ -150,7 +150,7 @@ class BaseTokenizerConformance(BasePluginConformance):
             )
 
     def test_many_texts_at_once_are_encoded_as_each_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """Where it has ``encode_many``."""
+        """``encode_many``, if there is one, equals ``encode`` for each text."""
         tokenizer = self.tokenizer(mt_host, tmp_path)
         if isinstance(tokenizer, ManyTexts):
             alone = getattr(tokenizer, "encode_text", tokenizer.encode)

@@ -37,7 +37,7 @@ def no_files(config: Any) -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PartChoice:
-    """A component that another one is made of, with its ``options``. ``kind`` is that of the other where it is empty."""
+    """A component that is a part of another one, with its ``options``. An empty ``kind`` means the kind of the other component."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -51,23 +51,23 @@ class PartChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """One thing with a name that a run can select.
+    """A named thing that a run can select.
 
     ``build`` imports torch and the rest inside, so that listing plugins stays fast; ``config`` are its options. ``summary`` is
     one line for lists, ``source`` the paper or specification. ``layouts`` are those that its tests cover: a run on another one is
-    refused, as on other ``devices``. ``requires`` and ``conflicts`` are ``KIND:NAME`` (or ``KIND:DISTRIBUTION/NAME``) that the run
-    must have, or must not, on paper. ``replaces`` names a built-in that it may stand in for when chosen as ``DISTRIBUTION/NAME``.
-    ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set. ``notice`` is said to whoever runs it.
+    refused, as on other ``devices``. ``requires`` and ``conflicts`` are ``KIND:NAME`` (or ``KIND:DISTRIBUTION/NAME``) that the run must,
+    or must not, contain. ``replaces`` names a built-in that it replaces when it is chosen as ``DISTRIBUTION/NAME``.
+    ``run_defaults`` are values for keys of the run (``train.steps``) that the user has not set. ``notice`` is printed when a run uses it.
 
-    ``parts(config)`` names components that it is made of, key of its config → ``PartChoice``; they are found, checked, locked and
-    built with the run, and ``build`` gets them as ``parts``, in this order. ``uses`` are kinds of which it takes what the *run* names:
-    ``build`` gets, under the kind's key, name → what was built (for a kind of which a run names one, that or ``None``).
-    Either is built with those keywords of ``build`` that its own kind has too.
+    ``parts(config)`` names other components that it needs, key of its config → ``PartChoice``; they are found, checked, locked and built
+    with the run, and ``build`` gets them as ``parts``, in this order. ``uses`` are kinds whose components the *run* names: ``build`` gets,
+    under the kind's key, name → built component (for a kind of which a run names one, the component or ``None``). Each is built with the
+    keywords of ``build`` that its own kind has.
 
-    ``writes(config)`` names what it writes into the folder of a run: files, or folders with all that is in them, as paths within it, with
-    ``*`` and ``?``. They are the run's own then: ``--overwrite`` and ``--resume auto`` remove them with the rest, nothing else.
-    ``limits(config)`` says what it cannot do with this config though its tests cover it otherwise: a layout, ``packing``, ``adapters``,
-    ``quantizer`` or ``compile`` → the reason as half a sentence. It is asked on paper, of components of which a run names one.
+    ``writes(config)`` names the files and folders that it writes, as paths in the run's folder, with ``*`` and ``?``: ``--overwrite`` and
+    ``--resume auto`` remove them with the other files of the run, and nothing else.
+    ``limits(config)`` lists what it does not support with this config: a layout, ``packing``, ``adapters``, ``quantizer`` or ``compile`` →
+    the reason, as half a sentence. It is called before a run starts, for components of which a run names one.
     """
 
     name: str
@@ -114,11 +114,11 @@ class Component:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsFormat:
-    """A folder or file format of weights that a family reads (and perhaps writes). ``name`` is for messages.
+    """A folder or file format of weights that a family reads, and may write. ``name`` is for messages.
 
-    ``matches(path)`` and ``values(path)`` (the shape, as config values) run before torch is imported; ``tensors(path,
-    config)`` maps the model's parameter names to functions that load one tensor each, so that nobody holds a whole
-    model. ``exported(config)`` is what ``config.json`` says in a Hugging Face folder; the core writes it, the tensors and the rest.
+    ``matches(path)`` and ``values(path)`` (the config's values) run before torch is imported; ``tensors(path, config)`` maps the model's
+    parameter names to functions that load one tensor each, so that the whole model is never in memory. ``exported(config)`` is the
+    ``config.json`` of a Hugging Face folder; the core writes it, the tensors and the rest.
     ``written(config, loaders)`` are loaders of the tensors in such a folder, from those of the model's parameters (not of a head that an
     objective replaces); without it they have the model's names and shapes. ``mt_core.weights`` has what families share.
     """
@@ -135,7 +135,7 @@ class WeightsFormat:
 class ModelFamily(Component):
     """A model family: its config class and its named sizes as data.
 
-    ``variants`` are sizes → values of the config, and ``default_variant`` the one that is taken where none is named.
+    ``variants`` maps sizes to values of the config; ``default_variant`` is used if a run names none.
     ``variant_defaults`` are ``run_defaults`` of single sizes, for instance a learning rate. ``architectures`` are names in a
     ``config.json`` that this family reads, ``formats`` how it reads and writes weights. A ``fallback`` reads what no other family names.
     """
@@ -163,7 +163,7 @@ class ModelFamily(Component):
 class ModelSizes(Component):
     """More sizes of a family that another distribution offers: ``name`` is the family's, ``family_of`` its distribution.
 
-    ``variants`` and ``variant_defaults`` are as those of the family. ``layouts`` need not be said: they are the family's.
+    ``variants`` and ``variant_defaults`` are as in ``ModelFamily``. ``layouts`` is not needed: the family's are used.
     """
 
     family_of: str
@@ -181,10 +181,10 @@ class ModelSizes(Component):
 class OptimizerComponent(Component):
     """An optimizer and its parameter-group policy.
 
-    ``form`` says what it must see: ZeRO shows it flat one-dimensional pieces, which an ``elementwise`` rule does not
-    notice. ``build(config, groups)`` returns a ``torch.optim.Optimizer``, for a ``gradient_transform`` a ``GradientTransform``.
-    One that is ``fused`` also has ``step_of(parameter, group)``, which is called when the parameter's gradient arrives.
-    ``split(named parameters, config)`` gives the parameter groups of what no adapter has claimed.
+    ``form`` says what it needs: ZeRO gives it flat one-dimensional pieces, which only ``elementwise`` rules can work with.
+    ``build(config, groups)`` returns a ``torch.optim.Optimizer``, for a ``gradient_transform`` a ``GradientTransform``. One that is
+    ``fused`` also has ``step_of(parameter, group)``, which is called when the parameter's gradient arrives. ``split(named parameters,
+    config)`` gives the parameter groups of what no adapter has claimed.
     """
 
     form: Literal["elementwise", "gradient_transform", "whole_parameter", "fused"]
@@ -193,11 +193,11 @@ class OptimizerComponent(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetComponent(Component):
-    """A source of rows that says which files it reads, so that its tokens can be cached.
+    """A dataset that declares which files it reads, so that its tokens can be cached.
 
-    ``files(config, split)`` is called before ``build``. The rows must follow from the config and the content of these files.
-    ``None`` for ``eval`` means that there is no such split; for ``train``, that with this config nothing is said, and nothing cached.
-    Where there are ``parts``, it gets what each of them names as ``parts``, in order.
+    ``files(config, split)`` is called before ``build``. The rows must depend only on the config and the content of these files. ``None``
+    for ``eval`` means that there is no such split; for ``train``, that the files are unknown and nothing is cached. With ``parts``, it
+    gets their files as ``parts``, in order.
     """
 
     files: Callable[..., Sequence[Path] | None]
@@ -205,10 +205,10 @@ class DatasetComponent(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerComponent(Component):
-    """A tokenizer that its config may give new tokens, and with them rows to the model.
+    """A tokenizer whose config may add tokens, and with them rows of the model's embedding.
 
-    ``size(config)`` is the number of ids with them, ``None`` where the config adds none; it is called before torch is
-    loaded. What is built then has ``added`` (id → ids that its text was read as before) and ``init``, how rows begin.
+    ``size(config)`` is the number of ids with the added ones, ``None`` if the config adds none; it is called before torch is loaded. What
+    is built then has ``added`` (id → ids that its text was read as before) and ``init``, how rows begin.
     """
 
     size: Callable[[Any], int | None]
@@ -216,9 +216,9 @@ class TokenizerComponent(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveComponent(Component):
-    """An objective: what is learned from a row. ``batching`` and ``truncation`` are its defaults for the keys of the same name.
+    """An objective: how a row is encoded, and its loss. ``batching`` and ``truncation`` are its defaults for the keys with these names.
 
-    ``batch_coupled``: its loss is no sum over independent rows, so that micro-batches of another size are another loss.
+    ``batch_coupled``: the loss is not a sum over independent rows, so it depends on the size of micro-batches.
 
     ``modules(config, width)`` builds what is trained beside the model, such as a head that gives a score, for hidden states of that
     ``width``. It becomes part of the model's head (``mt_core.nn.objective_modules`` finds it there), is drawn from the seed by its own
@@ -235,11 +235,11 @@ class ObjectiveComponent(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterComponent(Component):
-    """A way to make part of a model trainable.
+    """An adapter: a method that trains a part of a model.
 
-    ``mergeable``: the base can take up what it has learned. ``rewrites_base``: it changes frozen weights, which checkpoints then
-    hold. ``exact_at_init``: the first output is the base's. ``on_quantized``: the base may be stored in fewer bits, which no adapter
-    that ``rewrites_base`` can have.
+    ``mergeable``: the update can be merged into the base. ``rewrites_base``: it changes frozen weights, so checkpoints contain them.
+    ``exact_at_init``: the first output is the base's. ``on_quantized``: it can adapt a quantized base, which is impossible with
+    ``rewrites_base``.
     ``peft_options(config, modules)`` are its options for what peft's ``adapter_config.json`` says, ``None`` where that is another
     method; ``modules`` are the names that the file beside it has tensors for.
     """

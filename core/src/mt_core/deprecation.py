@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 class MtDeprecationWarning(FutureWarning):
-    """Something public that works and will go. Python shows a ``FutureWarning`` to everybody, a ``DeprecationWarning`` to few."""
+    """A deprecated public name that still works. Python shows a ``FutureWarning`` to everybody, a ``DeprecationWarning`` to few."""
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,11 @@ class DataError(MtError):
 
 
 class WeightsError(MtError):
-    """Weights that are missing, left over, of another shape, or unsafe to open."""
+    """Weights that are missing, unexpected, of another shape, or unsafe to open."""
 
 
 class CheckpointError(MtError):
-    """A checkpoint that cannot be written, found or trusted."""
+    """A checkpoint that cannot be written, found or verified."""
 
 
 class OutputError(MtError):
@@ -78,20 +78,20 @@ class StopNow(BaseException):
 
 
 class StoppedError(MtError):
-    """A signal before the first step: there was nothing to save yet."""
+    """A signal before the first step, when there is nothing to save yet."""
 
     exit_code = STOPPED
 
 
 class UsageError(MtError):
-    """The call itself is wrong."""
+    """A wrong command line or function call."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One thing that is wrong with a config.
+    """One fault of a config.
 
     ``key`` is written as on the command line, without the leading dashes.
     """
@@ -110,7 +110,7 @@ MOST_FAULTS, LONGEST_FAULT = 50, 4000
 
 
 class ConfigError(UsageError):
-    """One or more faults of a config, all reported at once. ``nearest`` is what to write instead, where it is known."""
+    """One or more faults of a config, all reported at once. ``nearest`` is the key or value to write instead, if it is known."""
 
     def __init__(self, faults: Iterable[Fault], *, nearest: str = "") -> None:
         self.faults: tuple[Fault, ...] = tuple(faults)
@@ -124,7 +124,7 @@ class ConfigError(UsageError):
 
 
 class ComponentError(UsageError):
-    """A plugin offers something that breaks the contract."""
+    """A plugin offers a component that violates the contract."""
 
 
 class UnknownComponentError(ComponentError):
@@ -200,7 +200,7 @@ def of_system(error: OSError) -> MtError:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says; its kind where it says nothing."""
+    """Return the first line of an error's message, or its class if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 

@@ -38,7 +38,7 @@ _FIGURE = re.compile(r"[a-z0-9_]+")
 
 
 class Continuation(NamedTuple):
-    """A question to a model: how likely is ``target`` after ``context``? Token ids; neither is empty."""
+    """A request for the log-probability of ``target`` after ``context``. Both are token ids, and neither is empty."""
 
     context: Sequence[int]
     target: Sequence[int]
@@ -53,7 +53,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenValues:
-    """Values that a model gives to the trained tokens of one sample, in their order, before any rule of sampling."""
+    """Log-probabilities of the trained tokens of one sample, in order, before any sampling option."""
 
     logprobs: NDArray[np.float64]
     """(n,) nats of each token."""
@@ -64,10 +64,10 @@ class TokenValues:
 
 
 class Subject(Protocol):
-    """A model under evaluation: a loaded one, or the one that is being trained, on whatever layout.
+    """The model under evaluation: a loaded one, or the one in training, on any layout.
 
-    Every rank asks the same in the same order, and gets all answers: an evaluation has no rank, device or layout in it. An answer
-    does not depend on what else is asked.
+    Every rank must make the same calls in the same order, and gets all answers, so an evaluation needs no rank, device or layout. An
+    answer does not depend on other requests.
     """
 
     tokenizer: Tokenizer
@@ -103,7 +103,7 @@ class Subject(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """Answers of an evaluation.
+    """Results of an evaluation.
 
     ``figures`` are few, and go into the record as ``eval_EVALUATION_FIGURE``; ``groups`` are figures by subject, category and so on,
     ``rows`` one mapping a question (prompt, choices, log-probabilities, answer). ``signatures`` say how a figure was computed, where
@@ -123,7 +123,7 @@ class Findings:
 
 
 class Evaluation(Protocol):
-    """Asks a subject, and makes figures of the answers."""
+    """Asks a subject questions, and computes figures from the answers."""
 
     def run(self, subject: Subject) -> Findings:
         """Evaluate. It draws no random number but from generators of its own, and changes nothing but itself."""
@@ -133,14 +133,14 @@ class Evaluation(Protocol):
 class EvaluationConfig(MtConfig):
     """Options that every evaluation has."""
 
-    every: int = Field(1, ge=1, description="in training, with every so many-th evaluation of the run only")
+    every: int = Field(1, ge=1, description="in training, run only at every n-th evaluation of the run")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationComponent(Component):
     """An evaluation. ``build(config, *, split, parts)`` returns an ``Evaluation``; ``split`` is ``train``: all rows of its datasets.
 
-    ``needs`` is what it asks of a subject: ``scores`` are there on every layout, ``texts`` not in a pipeline or where ranks share rows.
+    ``needs`` is what it asks of a subject: ``scores`` work on every layout, ``texts`` not in a pipeline or with sequence parallelism.
     """
 
     needs: frozenset[Literal["scores", "texts"]]

@@ -40,7 +40,7 @@ EVENTS: Mapping[str, str] = {
 class Control:
     """Requests of a callback to the loop; every rank must ask for the same.
 
-    ``say`` is shown to whoever runs it, once. ``evaluate`` (after this step) counts in ``on_after_optimizer_step`` only, and
+    ``say`` is printed once. ``evaluate`` (after this step) counts in ``on_after_optimizer_step`` only, and
     ``latest`` (the checkpoint that the run ends with, and goes on from) in ``on_run_end``. ``metrics`` are figures for the record
     of the step in ``on_after_optimizer_step``, and for the evaluation in ``on_predict_end``: those of rank 0 there, under
     ``eval_`` and their name, so that the best checkpoint and early stopping may go by them.
@@ -65,7 +65,7 @@ class Control:
 
 
 class TrainedWeights(Protocol):
-    """The weights that a run trains, wherever they lie. Every rank makes the same calls; values are fp32.
+    """The trained weights of a run, on any layout. Every rank must make the same calls; values are fp32.
 
     A slice is (name, start, flat values): what this rank holds of one parameter, counted in elements.
     """
@@ -91,19 +91,19 @@ class TrainedWeights(Protocol):
         ...
 
     def slices(self) -> Iterator[tuple[str, int, Tensor]]:
-        """Live views in a fixed order; writing there changes nothing that a layout promises."""
+        """Yield this rank's slices as live views, in a fixed order. Use ``put`` to write: writing to a view has no defined effect."""
         ...
 
     def gather(self, slices: Sequence[tuple[str, int, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """Slices of all ranks put together, one parameter at a time, in its shape."""
+        """Yield whole parameters from the slices of all ranks, one at a time, in their shapes."""
         ...
 
     def put(self, slices: Sequence[tuple[str, int, Tensor]]) -> None:
-        """The model has these values from now on."""
+        """Write these values into the model, for good."""
         ...
 
     def substitute(self, slices: Sequence[tuple[str, int, Tensor]]) -> AbstractContextManager[None]:
-        """The model has these values inside, and its own again afterwards, bit for bit."""
+        """Write these values into the model inside the block, and restore its own afterwards, bit for bit."""
         ...
 
 
@@ -141,7 +141,7 @@ class CallbackContext:
 class TrackedRun:
     """View of a run that a tracker gets. ``config`` is the content of ``run.yaml``, which never holds a secret.
 
-    ``first_step`` is 0, or the step that a resumed run goes on from: what was told of later ones is told again.
+    ``first_step`` is 0, or the step that a resumed run continues from: later steps are logged again.
     """
 
     name: str
@@ -151,12 +151,12 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """Takes the figures of a run elsewhere, on rank 0. Whatever it raises is one warning, and the run goes on without it."""
+    """Sends the figures of a run elsewhere, on rank 0. An exception becomes one warning, and the run goes on without the tracker."""
 
     def log(self, record: StepRecord) -> None:
-        """The figures of one step: every ``log.every_steps`` steps, and of each evaluation."""
+        """Log the figures of one step: every ``log.every_steps`` steps, and at each evaluation."""
         ...
 
     def close(self, *, failed: bool) -> None:
-        """The run has ended, well or not."""
+        """Close the tracker; the run has ended, or ``failed``."""
         ...

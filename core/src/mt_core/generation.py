@@ -61,9 +61,9 @@ _BOUNDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingRules:
-    """Rules by which the next token is chosen; the names are those of transformers, and so are the formulas.
+    """Sampling options, with the names and formulas of transformers.
 
-    ``greedy`` takes the likeliest token, ``num_beams`` above 1 searches for the likeliest text; both draw nothing.
+    ``greedy`` takes the most likely token, and ``num_beams`` above 1 searches for the most likely text; both are deterministic.
     Frequency and presence penalties are OpenAI's. Raises ``UsageError`` that lists every value out of bounds.
     """
 
@@ -87,15 +87,15 @@ class SamplingRules:
 
     @property
     def draws(self) -> bool:
-        """Return whether chance has a part in it."""
+        """Return whether the text depends on random numbers."""
         return not self.greedy and self.num_beams == 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig:
-    """Everything that decides about a text beside the model and the prompt. ``max_new_tokens`` counts tokens.
+    """Everything that determines a generated text besides the model and the prompt. ``max_new_tokens`` counts tokens.
 
-    A text ends before any of ``stop``; with ``choices`` it is one of them. With ``logprobs`` the answer says how likely each token was.
+    A text ends before any of ``stop``; with ``choices`` it is one of them. ``logprobs`` adds the log-probability of each token.
     """
 
     rules: SamplingRules = field(default_factory=SamplingRules)
@@ -112,7 +112,7 @@ class GenerationConfig:
 
 @dataclass(frozen=True)
 class Generation:
-    """Text after a prompt."""
+    """A text generated after a prompt."""
 
     text: str
     """The new text alone, without the prompt; it ends before a stop text. With ``choices`` it is one of them, to the letter."""

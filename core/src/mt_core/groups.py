@@ -40,7 +40,7 @@ class Rate(MtConfig):
 
 
 class GroupOptions(MtConfig):
-    """Options of an optimizer that divide its parameters into groups; subclass it for those of the optimizer."""
+    """Options that divide an optimizer's parameters into groups; subclass it to add the optimizer's own options."""
 
     lr: float = Field(
         3e-4, gt=0, le=1, description="base learning rate, multiplied by the schedule's factor (per update)"
@@ -60,7 +60,7 @@ class GroupOptions(MtConfig):
 
 
 def whole_shape(parameter: Tensor) -> tuple[int, ...]:
-    """Return a parameter's whole shape, also where ZeRO 3 has left a flat slice of it here, or expert ranks divide its rows (``part``)."""
+    """Return a parameter's whole shape, even if this rank has a flat slice (ZeRO 3) or only some experts' rows (``part``)."""
     shape, (_, parts) = tuple(getattr(parameter, "ds_shape", parameter.shape)), getattr(parameter, "part", (0, 1))
     return shape if parts == 1 else (shape[0] * parts, *shape[1:])
 
@@ -75,7 +75,7 @@ def is_of_media(name: str) -> bool:
 
 
 def block_number(name: str) -> int | None:
-    """The number of the block that a parameter is in, by its name; ``None`` for embedding, last norm and head, and in encoders."""
+    """Return the index of the block of a parameter, from its name; ``None`` for embedding, last norm, head and encoders."""
     found = None if is_of_media(name) else _BLOCK.search(name)
     return int(found[1]) if found else None
 
@@ -109,12 +109,12 @@ def _is_matrix(name: str, parameter: Tensor) -> bool:
 
 
 def matching_pattern(name: str, patterns: Iterable[str]) -> str | None:
-    """Return the first of the patterns (* and ?) that the name fits."""
+    """Return the first of the patterns (* and ?) that matches the name."""
     return next((pattern for pattern in patterns if fnmatchcase(name, pattern)), None)
 
 
 def require_matches(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:
-    """Raises ``UsageError`` that names the key, the pattern and the nearest name, for a pattern that fits no name."""
+    """Raise ``UsageError`` with the key, the pattern and the nearest name for a pattern that matches no name."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise UsageError(

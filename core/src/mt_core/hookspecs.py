@@ -24,12 +24,12 @@ from mt_core.kinds import Kind
 PROJECT = "mt"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks a function of a plugin as the implementation of the hook of its name."""
+"""Mark a function of a plugin as the implementation of the hook with its name."""
 
 
 @hookspec
 def mt_model_configs() -> list[ModelFamily | ModelSizes]:  # type: ignore[empty-body]
-    """Offer model families (config class and named sizes as data), or sizes of another plugin's family. Nothing is built."""
+    """Offer model families (config class and named sizes as data), or sizes of another plugin's family. They have no ``build``."""
 
 
 @hookspec
@@ -79,7 +79,7 @@ def mt_schedules() -> list[Component]:  # type: ignore[empty-body]
 
 @hookspec
 def mt_task_prints() -> list[Component]:  # type: ignore[empty-body]
-    """Offer metric printers. ``build(config)`` returns ``(records) -> str``, called on rank 0."""
+    """Offer task prints (console lines). ``build(config)`` returns ``(records) -> str``, called on rank 0."""
 
 
 @hookspec
@@ -89,14 +89,14 @@ def mt_callbacks() -> list[Component]:  # type: ignore[empty-body]
 
 @hookspec
 def mt_trackers() -> list[Component]:  # type: ignore[empty-body]
-    """Offer trackers. ``build(config, *, run)`` returns a ``Tracker``; one that fails is warned of, and left out."""
+    """Offer trackers. ``build(config, *, run)`` returns a ``Tracker``; if it fails, a warning says so and the run goes on."""
 
 
 @hookspec
 def mt_kinds() -> list[Kind]:  # type: ignore[empty-body]
-    """Offer kinds of components that are not the core's. Other plugins then implement the hook that a kind names."""
+    """Offer new kinds of components. Other plugins then implement the hook that a kind names."""
 
 
 @hookspec
 def mt_doctor() -> Mapping[str, Mapping[str, Any]]:  # type: ignore[empty-body]
-    """Offer sections of ``mt-plugins doctor``, which alone calls it: title → facts; ``error`` among them is a problem."""
+    """Offer sections of ``mt-plugins doctor``: title → facts; a fact named ``error`` is a problem. Only that command calls it."""

@@ -39,14 +39,14 @@ KEYS_OF_RUNS = frozenset(
 class Kind:
     """One kind of component: how it is offered, named in a run, and built.
 
-    ``name`` is the first half of ``adapter:dora``; ``hook`` is what plugins implement, and ``offers`` the class of what it returns.
+    ``name`` is the first half of ``adapter:dora``; plugins implement ``hook``, which returns components of the class ``offers``.
 
-    ``slot`` says who names it: a run names ``one``, or as ``many`` as it likes, under ``key``; a ``part`` is named by other
-    components only. ``default`` is what a run takes that names none, and ``required`` means that each run has to name one; a kind
-    that a plugin brings has neither, since an installed plugin changes no run that does not name it.
+    ``slot`` says who names a component: a run names ``one``, or ``many``, under ``key``; a ``part`` is named by other components only.
+    ``default`` is what a run takes that names none, and ``required`` means that each run has to name one; a kind that a plugin brings has
+    neither, since an installed plugin changes no run that does not name it.
 
-    ``given`` are the keywords that ``build`` gets beside the config. ``returns`` is what it returns and ``conformance`` the class of
-    tests for it, both as ``MODULE:NAME``. ``template`` is the folder of files that ``mt-plugins new`` fills in, as ``MODULE:FOLDER``.
+    ``given`` are the keywords that ``build`` gets besides the config. ``returns`` is the type that it returns and ``conformance`` its test
+    class, both as ``MODULE:NAME``. ``template`` is the folder of files that ``mt-plugins new`` fills in, as ``MODULE:FOLDER``.
     """
 
     name: str

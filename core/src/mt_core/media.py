@@ -40,13 +40,12 @@ __all__ = [
 ]
 
 Arrays = Mapping[str, "NDArray[np.generic]"]
-"""Arrays of some items by name. Each begins with a dimension along which those of several items are joined; an item may have as many
-rows there as it likes."""
+"""Arrays of items by name. Several items are concatenated along the first dimension, in which an item may have any size."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """An item, as its header says: features that the encoder makes of it, rows and columns of them, and 8 bytes of its content's hash."""
+    """Facts from an item's header: the number of its features, their rows and columns, and 8 bytes of its content's hash."""
 
     features: int
     grid: Grid | None
@@ -54,7 +53,7 @@ class Measured:
 
 
 class Processor(Protocol):
-    """The half of an encoder that knows files: what a part is, and how it becomes arrays. Values belong to the encoder's weights.
+    """The half of an encoder that reads files: it measures a media part, and turns it into arrays for the encoder.
 
     It is called in threads and forked workers, and imports no torch.
     """
@@ -74,14 +73,14 @@ class Processor(Protocol):
 
 @runtime_checkable
 class DescribesItems(Protocol):
-    """A processor that says what an item is, in a few words for people: ``image 336×336``, by its header alone."""
+    """A processor that describes an item in a few words, ``image 336×336``, from its header only."""
 
     def describe(self, item: MediaItem) -> str: ...
 
 
 @runtime_checkable
 class EncodesMedia(Protocol):
-    """The template of a run with encoders: a text that is no conversation may have media, too.
+    """The template of a run with encoders, which also encodes media in texts that are not conversations.
 
     What ``prompt`` of such a template refuses, conversations with media, ``encode_prompt`` takes.
     """
@@ -98,7 +97,7 @@ class EncodesMedia(Protocol):
 
 
 class EncoderConfig(MtConfig):
-    """Options that every encoder has; its own come beside them."""
+    """Options of every encoder; subclass it to add an encoder's own."""
 
     projector: Mapping[str, Any] = Field(
         default={"name": "mlp"}, description="the projector and its options: {name: mlp, depth: 2}"
@@ -110,10 +109,10 @@ class EncoderConfig(MtConfig):
         None,
         ge=-1000,
         le=1000,
-        description="layer whose output is the features (-2: the last but one); the last without",
+        description="layer whose output is the features (-2: the second to last); default: the last",
     )
-    begin: str = Field("", description="text in front of an item, special tokens allowed")
-    end: str = Field("", description="text behind it")
+    begin: str = Field("", description="text before an item, special tokens allowed")
+    end: str = Field("", description="text after an item, special tokens allowed")
     token: str | None = Field(
         None, description="special token whose id fills the places of an item; it has no meaning here"
     )
@@ -139,7 +138,7 @@ def projector_of(config: EncoderConfig) -> Mapping[str, PartChoice]:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderComponent(Component):
-    """An encoder. ``build(config)`` returns a ``mt_core.nn.Encoder``; its projector is no matter of its own.
+    """An encoder. ``build(config)`` returns a ``mt_core.nn.Encoder`` without its projector.
 
     ``reads`` are the kinds of parts that it takes (``image``); a run has one encoder for each kind. ``width(config)`` is that of a feature,
     ``processor(config)`` the half that reads, both without torch. ``formats`` are those of ``weights``; names there are

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Objective(Protocol):
-    """An objective: what is learned from a row. ``mt_core.nn.TokenObjective`` implements all but ``encode`` for token losses.
+    """How a row is encoded, and the loss. ``mt_core.nn.TokenObjective`` implements all methods except ``encode`` for token losses.
 
-    ``loss_unit`` says what the loss is counted in (``nats per token`` there); of one without it no perplexity is made."""
+    ``loss_unit`` is the unit of the loss (``nats per token`` there); without it no perplexity is computed."""
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a row, or why there is none. Raises ``DataError`` for a row of no shape that it knows."""
@@ -26,11 +26,11 @@ class Objective(Protocol):
         ...
 
     def count(self, batch: Batch) -> float:
-        """Return what the loss sum of this batch is divided by, before any forward: the engine adds it over the whole step."""
+        """Return this batch's part of the denominator of the loss, before any forward; the engine adds it up over the whole step."""
         ...
 
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
-        """(B, T, D) -> the sum of the losses of the batch, and what it is a sum over; ``head(hidden_ND)`` gives logits."""
+        """(B, T, D) -> the sum of the losses of the batch, and its count; ``head(hidden_ND)`` returns logits."""
         ...
 
 
@@ -45,7 +45,7 @@ class HasTerms(Protocol):
 
 @runtime_checkable
 class HasReference(Protocol):
-    """An objective that compares the model with what it was before the first step, its reference.
+    """An objective that compares the model with its reference, the model before the first step.
 
     ``reference_values`` names numbers that the reference gives each document. They are measured once, with the weights of step 0 and
     without dropout; every sample has them as ``document_values`` then, in a resumed run the same. Those of a stream are measured
@@ -62,7 +62,7 @@ class HasReference(Protocol):
 
 @runtime_checkable
 class CouplesStep(Protocol):
-    """An objective whose loss of a document depends on others of the step, as the baseline of KTO and the order of AOT do.
+    """An objective whose loss of a document depends on other documents of the step, like KTO's baseline and AOT's order.
 
     ``step_values`` names numbers of documents that are measured before the first backward of a step, without gradient and dropout;
     nothing is measured for no names. ``couple`` sees those of the whole step, in an evaluation those of all its rows. What tries the
@@ -82,14 +82,14 @@ class CouplesStep(Protocol):
 
 @runtime_checkable
 class HasFirstLoss(Protocol):
-    """An objective that may know the loss of a run's first step, whatever the rows are; one with another loss is ended."""
+    """An objective that knows the loss of a run's first step for any rows; a run with another first loss is ended."""
 
     first_loss: float | None
     """``None`` where it is not known."""
 
 
 class Quantizer(Protocol):
-    """Stores frozen linear layers in fewer bits, as they are read: no rank ever holds such a weight dense for longer than that."""
+    """Stores frozen linear layers in fewer bits. Each weight is quantized as it is read, so no rank holds the dense weights."""
 
     def replace(self, model: TrainModel) -> None:
         """Put ``mt_core.nn.StoredLinear`` layers in the place of linear ones. The model is on torch's meta device; what is put

@@ -55,8 +55,8 @@ class StepRecord:
 class Tokenizer(Protocol):
     """Text to ids and back. A special id is ``None`` where the tokenizer has none.
 
-    Where ``encode`` reads special tokens that a text spells out, ``encode_text`` reads them as text: what rows say goes through
-    ``mt_core.text_encoder(tokenizer)``, which takes the right one. Rows of a stream are read in a thread of their own, so that two may
+    If ``encode`` reads special tokens that a text spells out, define ``encode_text``, which reads them as text: rows are encoded with
+    ``mt_core.text_encoder(tokenizer)``, which chooses the right one. Rows of a stream are read in a thread of their own, so that two may
     ask at once.
 
     ``begin_ids``, where there is one, are the ids that the tokenizer puts in front of a text; without it that is the begin token,
@@ -93,7 +93,7 @@ class ManyTexts(Protocol):
 
 @runtime_checkable
 class ManyOffsets(Protocol):
-    """A tokenizer that is faster with many texts at once where offsets are wanted."""
+    """A tokenizer that is faster with many texts at once if offsets are needed."""
 
     def encode_many_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Sequence[tuple[int, int]]]]:
         """Return what ``encode_with_offsets`` gives for each. Offsets may be looked up only when they are asked for."""
@@ -101,9 +101,9 @@ class ManyOffsets(Protocol):
 
 
 class Template(Protocol):
-    """A way to write a conversation down: its ids, and which of them are trained on (``data.template``, ``data.train_on``).
+    """Encodes a conversation: its ids, and which of them are trained on (``data.template``, ``data.train_on``).
 
-    A turn of the assistant ends with one of ``stop_ids``, or with the text ``stop_text`` where that is no single token.
+    A turn of the assistant ends with one of ``stop_ids``, or with the text ``stop_text`` if that is not a single token.
     ``additions`` are the keys that put something into conversations (``data.system`` …), for objectives that have no prompt.
     """
 
@@ -116,11 +116,11 @@ class Template(Protocol):
     def stop_text(self) -> str | None: ...
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
-        """Ids from begin to end. Raises ``DataError`` that says which turn does not fit the template."""
+        """Return the ids of the whole conversation. Raises ``DataError`` that names the turn which does not fit the template."""
         ...
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Ids up to where the assistant begins to speak. Raises ``DataError`` as ``encode`` does."""
+        """Return the ids up to the beginning of the assistant's answer. Raises ``DataError`` as ``encode`` does."""
         ...
 
 
@@ -146,7 +146,7 @@ class Dataset(Protocol):
 
 @runtime_checkable
 class Repeating(Protocol):
-    """A dataset that gives some rows several times; of these the core holds out all or none."""
+    """A dataset that contains some rows several times; the core holds out all copies of a row, or none."""
 
     def originals(self) -> Sequence[int]:
         """Return for each index the lowest one with the same row."""
@@ -155,36 +155,36 @@ class Repeating(Protocol):
 
 @runtime_checkable
 class Stream(Protocol):
-    """A source without random access: rows in an order of its own, each with an id of its own; the core shuffles them in a buffer."""
+    """A source without random access: it yields rows in its own order, each with a unique id; the core shuffles them in a buffer."""
 
     def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
-        """The rows of an epoch from its begin, or from the state that was loaded just before.
+        """Yield the rows of an epoch from its beginning, or from the state that was loaded just before.
 
-        A row that cannot be used is given as the ``DataError`` that says why, so that those behind it are still read.
+        For an unusable row, yield the ``DataError`` that says why, so that later rows are still read.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the source stands behind the row that it gave last, as JSON; empty where it cannot go on from there."""
+        """Return the position after the last row that was yielded, as JSON; empty if the source cannot continue from there."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next call of ``rows`` goes on from this state."""
+        """Let the next call of ``rows`` continue from this state."""
         ...
 
 
 @runtime_checkable
 class GradientTransform(Protocol):
-    """Directions from whole gradients, and the optimizer that follows them; the engine brings both together on every layout.
+    """A rule that turns whole gradients into directions, and an optimizer that applies them; it runs on every layout.
 
-    ``optimizer`` treats each number by itself, since ZeRO shows it flat pieces. Groups of it whose ``transformed`` is true get
-    directions for gradients, the others their gradients.
+    ``optimizer`` must be elementwise, since ZeRO gives it flat pieces. Its groups with ``transformed`` true get directions as gradients,
+    the others their own gradients.
     """
 
     optimizer: Optimizer
 
     def transform(self, name: str, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """Return what the weight moves along, for a rate of 1: one number for each of the gradient's.
+        """Return the direction of the update for a rate of 1, in the gradient's shape.
 
         ``gradient`` is that of the whole optimizer step in fp32, clipped, in the parameter's own shape; it may be used up.
         ``state`` belongs to this parameter, starts empty and is saved: tensors only. Every call for a parameter comes on one
@@ -197,4 +197,4 @@ Schedule = Callable[[int], float]
 """Learning rate of the k-th update (0-based): a pure function."""
 
 TaskPrint = Callable[[Sequence[StepRecord]], str]
-"""The line that a person reads, from the records since the last line."""
+"""The console line of a step, from the records since the last line."""

@@ -20,12 +20,12 @@ Row = Mapping[str, Any]
 
 
 Grid = tuple[int, int, int]
-"""Features of an item as times, rows and columns: their product is their number."""
+"""Shape of an item's features as times, rows and columns; the product is the number of features."""
 
 
 @dataclass(frozen=True)
 class MediaPart:
-    """A part of a row that is no text: an ``image``, a sequence of ``dna`` … (``kind``), and where its content is.
+    """A media part of a row: an ``image``, a sequence of ``dna`` … (``kind``), and its content or path.
 
     ``path`` is a file that may be read: whoever makes a part has checked that it lies under the roots of the run. Without it the content
     is here; that of a sequence is its letters, as ASCII. ``place`` (row and field) begins messages, and is no part of what is equal.
@@ -39,7 +39,7 @@ class MediaPart:
 
 @dataclass(frozen=True)
 class MediaItem:
-    """Media that an encoder reads, by its name in the run: a file, or the content itself; ``digest`` tells one content from another."""
+    """An item for the encoder of this name in the run: a file, or the content itself; ``digest`` identifies the content."""
 
     encoder: str
     path: str = ""
@@ -49,7 +49,7 @@ class MediaItem:
 
 @dataclass(frozen=True)
 class MediaSpan:
-    """A run of tokens whose hidden states are those of an item: ``tokens`` of them from ``start`` on.
+    """A span of ``tokens`` tokens from ``start`` on, whose hidden states come from an item.
 
     The encoder makes ``features`` of the item, in rows and columns where it has a ``grid``; a projector makes the tokens of these. The
     ids there have no meaning, and nothing is ever found by them.
@@ -76,16 +76,16 @@ class MediaSpan:
 
 
 def join_media(media: Iterable[Sequence[MediaSpan]], lengths: Iterable[int]) -> tuple[MediaSpan, ...]:
-    """Return the media of texts that stand one behind another; ``lengths`` are the tokens of each text."""
+    """Return the media of concatenated texts; ``lengths`` are the tokens of each text."""
     starts = accumulate(lengths, initial=0)
     return tuple(span.shift(start) for spans, start in zip(media, starts, strict=False) for span in spans)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An encoded row: token ids, which of them are trained on, and where it came from (``row_id``).
+    """An encoded row: token ids, a mask of the trained ones, and the id of its row (``row_id``).
 
-    A token is trained where ``trained`` is true, and its loss counts ``weights`` times (1 where there are none).
+    A token is trained if ``trained`` is true, and its loss is multiplied by its weight (1 without ``weights``).
 
     A sample may be an item of several documents that do not see one another, such as the two sides of a pair: ``documents`` are their
     lengths, in the order of ``ids``. It is shuffled, packed and counted as one thing, so that they are always in the same row.
@@ -111,7 +111,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class FlatRows:
-    """The samples of several rows as columns: all tokens one after another, and how they are cut.
+    """The samples of several rows as columns: all tokens one after another, and the lengths of their parts.
 
     ``ids``, ``trained`` and the values are those of ``Sample``. ``lengths`` are the tokens of each document, ``counts`` the documents of
     each row, and ``sizes`` those of each sample, ``None`` where each is one document. ``weights`` are there where a sample has any,
@@ -132,13 +132,13 @@ class FlatRows:
 
 @runtime_checkable
 class HasFlat(Protocol):
-    """Rows of samples that lie in columns already: an objective that collates columns need not look at each sample."""
+    """Rows of samples that are stored as columns, so that an objective can collate them without visiting each sample."""
 
     def flat(self) -> FlatRows: ...
 
 
 Message = Mapping[str, Any]
-"""One turn: ``role`` (system, user, assistant, tool), ``content``, and where given ``train`` (bool) and ``weight`` (float, above 0).
+"""One turn: ``role`` (system, user, assistant, tool), ``content``, and optionally ``train`` (bool) and ``weight`` (float above 0).
 
 ``raw`` (bool) marks a plain prompt or response, which is no chat unless ``data.template`` says so; ``input`` is the second part
 of an Alpaca instruction. ``tool_calls`` are as at OpenAI, with arguments as objects; beside them ``content`` may be ``None``.
@@ -147,12 +147,12 @@ the parts (``MediaPart``) that ``MEDIA_MARK`` stands for in ``content``, in thei
 """
 
 MEDIA_MARK = "\ufdd5"
-"""Stands for one part that is no text: a noncharacter, which Unicode keeps free for such use. A run without encoders has none."""
+"""Placeholder of a media part in a text: a noncharacter, which Unicode reserves for such use. A run without encoders has none."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of a conversation, which of them are trained on, their weights where turns have any, and its media."""
+    """Token ids of a conversation, a mask of the trained ones, their weights if turns have any, and its media."""
 
     ids: list[int]
     trained: list[bool]

@@ -18,7 +18,7 @@ class AdapterContext(Protocol):
 
     @property
     def step(self) -> int:
-        """Optimizer steps that are done, this one included (from 1)."""
+        """Return the number of finished optimizer steps, including this one (from 1)."""
         ...
 
     @property
@@ -28,7 +28,7 @@ class AdapterContext(Protocol):
 
     @property
     def rate(self) -> float:
-        """Learning rate of this step: that of groups without one of their own."""
+        """Return the learning rate of this step, for groups without a rate of their own."""
         ...
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:

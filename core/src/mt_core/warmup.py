@@ -11,7 +11,7 @@ from mt_core.errors import UsageError
 
 
 class WarmupOptions(MtConfig):
-    """Options of a schedule that warms up; subclass it for what comes after the peak.
+    """Options of a schedule with a warm-up; subclass it to add options of the part after the peak.
 
     With ``hold_steps`` the warm-up has two phases: a small rate that does not change, then the ramp.
     """
@@ -27,7 +27,7 @@ AfterPeak = Callable[[int, int], float]
 
 
 def warmup_schedule(options: WarmupOptions, total_steps: int, after: AfterPeak) -> Callable[[int], float]:
-    """A schedule: the warm-up, the peak, and what comes after; the last update is at ``after(n, n)``, and all later ones.
+    """Return a schedule: the warm-up, the peak, then ``after(done, n)``. The last update is at ``after(n, n)``, and so are all later ones.
 
     A run of one update trains at the base rate. Raises ``UsageError`` when the warm-up fills the run.
     """
@@ -46,7 +46,7 @@ def warmup_schedule(options: WarmupOptions, total_steps: int, after: AfterPeak) 
 
 
 def peak_update(options: WarmupOptions, total_steps: int) -> int:
-    """The first update at the base rate. Raises ``UsageError`` as ``warmup_schedule`` does."""
+    """Return the first update at the base rate. Raises ``UsageError`` as ``warmup_schedule`` does."""
     return sum(_phases(options, total_steps))
 
 

@@ -13,7 +13,7 @@ from mt_core import Component, MtConfig, StepRecord, TaskPrint, hookimpl
 class BitsConfig(MtConfig):
     """Look of the line."""
 
-    digits: int = Field(3, ge=0, le=9, description="digits behind the point")
+    digits: int = Field(3, ge=0, le=9, description="digits after the decimal point")
 
 
 def build_bits(config: BitsConfig) -> TaskPrint:

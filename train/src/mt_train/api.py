@@ -42,7 +42,7 @@ Config = RunConfig | Mapping[str, Any] | str | Path
 
 
 def load_config(source: Config, **changes: Any) -> RunConfig:
-    """The resolved config of a mapping or file; ``changes`` are slots and sections on top, as in ``train={"steps": 9}``.
+    """Return the resolved config of a mapping or file; ``changes`` are slots and sections that override it (``train={"steps": 9}``).
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
@@ -51,7 +51,7 @@ def load_config(source: Config, **changes: Any) -> RunConfig:
 
 
 def check_config(source: Config, *, processes: int = 1) -> RunConfig:
-    """The resolved config, if its layout can run on so many processes: whatever can be refused on paper is.
+    """Return the resolved config, if its layout can run on so many processes. It checks everything that needs no training.
 
     Raises ``ConfigError`` with every fault. Imports no torch.
     """
@@ -103,7 +103,7 @@ def train(
 
 
 def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str | None = None) -> LoadedModel:
-    """The trained model of a run with its tokenizer, on the GPU where there is one.
+    """Load the trained model of a run with its tokenizer, on the GPU if there is one.
 
     ``checkpoint`` is ``last``, ``best`` or a step; ``averaged`` names the callback whose average is taken.
 
@@ -155,7 +155,7 @@ def _parts_of_weights(model: str | None, weights: str, host: PluginHost, objecti
 def load_adapters(
     folders: Mapping[str, str | Path], *, weights: str | Path, model: str | None = None
 ) -> tuple[LoadedModel, SeveralAdapters]:
-    """Pretrained weights with several adapters, by a name for each folder that peft or ``mt-export`` wrote.
+    """Load pretrained weights with several adapters, each from a folder that peft or ``mt-export`` wrote, by name.
 
     ``model`` is the family that reads ``weights``, or their ``config.json`` names it. None counts before ``SeveralAdapters.use``.
     Raises ``WeightsError`` and ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
@@ -187,7 +187,7 @@ def load_adapters(
 
 
 def load_over_base(run: str | Path, policy: Policy) -> LoadedModel:
-    """The trained model of a run with an adapter, on the weights under the adapter of the run that ``policy`` is of.
+    """Load the adapter of a run on the base weights of the run of ``policy``.
 
     No weight is there twice. Raises ``UsageError`` where that run trains more than an adapter, or its layout divides layers, rows or
     weights, and ``WeightsError`` for an adapter of other weights. Every rank calls it.

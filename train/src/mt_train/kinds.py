@@ -17,7 +17,7 @@ KINDS = (
         returns="mt_core.evaluation:Evaluation",
         template="mt_train:templates/evaluation",
         conformance="mt_conformance:BaseEvaluationConformance",
-        summary="questions to a model, while it is trained and afterwards, and figures of its answers",
+        summary="asks a model questions during training or afterwards, and computes figures from the answers",
     ),
     Kind(
         name="encoder",
@@ -28,7 +28,7 @@ KINDS = (
         returns="mt_core.nn:Encoder",
         template="mt_train:templates/encoder",
         conformance="mt_conformance:BaseEncoderConformance",
-        summary="features of images, sequences or sounds, which stand in rows like tokens",
+        summary="computes features of images, sequences or sounds, which take the place of tokens in rows",
     ),
     Kind(
         name="projector",
@@ -39,21 +39,21 @@ KINDS = (
         returns="mt_core.nn:Projector",
         template="mt_train:templates/projector",
         conformance="mt_conformance:BaseProjectorConformance",
-        summary="features of an encoder to hidden states of the model",
+        summary="turns features of an encoder into hidden states of the model",
     ),
     Kind(
         name="backend",
         hook="mt_backends",
         slot="part",
         returns="mt_train:Backend",
-        summary="writes the texts of mt-generate with a model that is served elsewhere",
+        summary="generates the texts of mt-generate on an inference server",
     ),
     Kind(
         name="recipe",
         hook="mt_recipes",
         slot="part",
         returns="mt_core:MtConfig",
-        summary="config of a whole run, which mt-train --recipe NAME lays under all other keys",
+        summary="the config of a whole run, for mt-train --recipe NAME; all other keys override it",
     ),
 )
 KEYS = frozenset(kind.key for kind in KINDS)

@@ -8,5 +8,5 @@ from mt_core.version import __version__ as core_version
 
 
 def describe_version(distribution: str) -> str:
-    """Return the line of a command that comes with ``distribution``: its version, and the core's below that."""
+    """Return the text of ``--version`` for a command of ``distribution``: its version, and the core's below."""
     return f"{distribution} {version(distribution)} (mt-core {core_version})"

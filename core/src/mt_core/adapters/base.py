@@ -34,7 +34,7 @@ class PeftForm:
 
 
 class Probe(Protocol):
-    """The model before it has an adapter, on rows of the run, for what is initialised from data.
+    """The model without its adapter, on rows of the run, for adapters that are initialised from data.
 
     Means are over the trained tokens of all ranks, so that they are the same on any number of processes. Nothing that it does
     changes a weight, or the rows that are trained on.
@@ -59,7 +59,7 @@ class Probe(Protocol):
 
 
 class Adapter:
-    """One way of making part of a model trainable.
+    """A method that trains a part of a model.
 
     The order of the calls: ``prepare`` on the model with its base weights in place (not when a checkpoint has the values);
     ``inject``; then the core fills what a checkpoint has and calls ``initialise`` of the modules that have the rest;
@@ -74,17 +74,17 @@ class Adapter:
     """Whether a checkpoint or a folder gives the values, so that none is drawn; the core sets it before ``inject``."""
 
     def prepare(self, model: TrainModel, probe: Probe) -> None:
-        """Look at weights and data before anything is injected; sets ``plan`` where shapes depend on what is found."""
+        """Look at weights and data before ``inject``; set ``plan`` if shapes depend on them."""
 
     def inject(self, model: TrainModel) -> None:
         """Change the model in place: replace projections, add parameters. Shapes only: memory may not be there yet."""
 
     def trainable_parameters(self, model: TrainModel) -> list[str]:
-        """Names of the parameters that are trained, spelled out."""
+        """Return the full names of the trained parameters."""
         raise NotImplementedError
 
     def saved_state(self, model: TrainModel) -> list[str]:
-        """Names of the parameters that a trained-only checkpoint needs: what base and seed cannot give again."""
+        """Return the names of the parameters in a trained-only checkpoint: those that base and seed do not determine."""
         return self.trainable_parameters(model)
 
     def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ class Adapter:
         return []
 
     def peft_form(self, model: TrainModel) -> PeftForm | None:
-        """Return how peft writes this adapter, in the model that it is in; ``None`` where peft has no such method, or another one."""
+        """Return the form of this adapter in peft's files; ``None`` if peft does not have this method."""
         return None
 
     @property

@@ -22,16 +22,18 @@ class TargetConfig(MtConfig):
 
 
 class LowRankConfig(TargetConfig):
-    """A pair of matrices of a small rank beside each projection (https://arxiv.org/abs/2106.09685)."""
+    """Options of a pair of low-rank matrices beside each projection (https://arxiv.org/abs/2106.09685)."""
 
     rank: int = Field(8, gt=0, le=65_536, description="inner dimension of the pair")
     alpha: float = Field(16.0, gt=0, description="the update is multiplied by alpha / rank")
     rslora: bool = Field(False, description="multiply by alpha / sqrt(rank) instead (https://arxiv.org/abs/2312.03732)")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the adapter's inputs set to 0 in training")
     ranks: dict[str, int] = Field(
-        {}, description="pattern → rank of the projections that it names; the first that fits"
+        {}, description="pattern → rank of the projections that it names; the first that matches"
     )
-    alphas: dict[str, float] = Field({}, description="pattern → alpha, likewise")
+    alphas: dict[str, float] = Field(
+        {}, description="pattern → alpha of the projections that it names; the first that matches"
+    )
     fp32: bool = Field(False, description="compute the adapter's part in fp32, whatever the precision of the run")
 
     def rank_of(self, name: str) -> int:

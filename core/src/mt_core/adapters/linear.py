@@ -47,7 +47,7 @@ class Place:
 
 
 class LinearAdapter(Adapter, Generic[ConfigT]):
-    """Puts ``layer(...)`` in the place of every target, and trains what these bring along."""
+    """Replaces every target by ``layer(...)``, and trains the parameters of these layers."""
 
     rewrites_base = False
 
@@ -63,11 +63,11 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
         return not self.rewrites_base
 
     def layer(self, base: nn.Module, place: Place) -> AdaptedLinear | None:
-        """The layer that takes the place of ``base``; ``None`` leaves that one where it is."""
+        """Return the layer that replaces ``base``, or ``None`` to keep ``base``."""
         raise NotImplementedError
 
     def inject(self, model: TrainModel) -> None:
-        """Replace the targets. Raises ``UsageError`` where a pattern names none."""
+        """Replace the targets. Raises ``UsageError`` for a pattern that matches no layer."""
         targets = targets_of(model, self.config)
         for key in ("ranks", "alphas"):
             require_named(f"adapter.{key}", tuple(getattr(self.config, key, ())), tuple(targets))
@@ -108,12 +108,12 @@ class LinearAdapter(Adapter, Generic[ConfigT]):
         return [name for name, parameter in model.named_parameters() if id(parameter) in saved]
 
     def parameter_groups(self, model: TrainModel, rate: float) -> list[dict[str, Any]]:
-        """Return no groups: matrices and vectors are divided as the optimizer does."""
+        """Return no groups: the optimizer divides matrices and vectors."""
         return []
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Return where a module's parameters are: on torch's meta device where another pipeline stage has them."""
+    """Return the device of a module's parameters: torch's meta device if another pipeline stage has them."""
     return next(chain(module.parameters(recurse=False), module.buffers(recurse=False))).device
 
 
@@ -124,7 +124,7 @@ def adapted_layers(model: nn.Module) -> Iterator[tuple[str, AdaptedLinear]]:
 
 @contextmanager
 def viewing(model: nn.Module, view: View) -> Iterator[None]:
-    """Show ``model`` as it is (``live``), or with every adapted layer as the layer that it stands for (``base``).
+    """Run ``model`` as it is (``live``), or with every adapted layer replaced by its base layer (``base``).
 
     No weight is touched and no rank is asked: each rank enters it around the same forwards. A backward belongs inside, too. Whether
     the base is the model of step 0 says ``Adapter.base_is_reference``. Raises ``UsageError`` for another view, and for the base of a
@@ -154,7 +154,7 @@ def read_base(context: AdapterContext, name: str, layer: AdaptedLinear) -> Tenso
 
 
 def write_base(context: AdapterContext, name: str, layer: AdaptedLinear, weight_FE: Tensor) -> None:
-    """Rewrite it, on all ranks. The adapter declares ``rewrites_base``."""
+    """Rewrite the base's weight of a layer, on all ranks. The adapter declares ``rewrites_base``."""
     if "weight" in layer._parameters:
         context.write(f"{name}.weight", weight_FE.T if layer.is_transposed else weight_FE)
     else:
@@ -178,6 +178,6 @@ def merge(model: nn.Module) -> None:
 
 
 def unmerge(model: nn.Module) -> None:
-    """The base weights as they were. Raises ``UsageError`` where nothing is merged."""
+    """Restore the base weights bit for bit. Raises ``UsageError`` if nothing is merged."""
     for _, layer in adapted_layers(model):
         layer.unmerge()

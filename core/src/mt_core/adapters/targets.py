@@ -13,7 +13,7 @@ from mt_core.nn import Experts, StoredLinear, TrainModel
 
 
 def linear_layers(model: TrainModel) -> dict[str, nn.Module]:
-    """Return every linear layer by name but the head and routers: ``nn.Linear`` and ``StoredLinear``."""
+    """Return every linear layer by name, except the head and routers: ``nn.Linear`` and ``StoredLinear``."""
     beside = {id(module) for module in model.head.modules()}
     return {
         name: module

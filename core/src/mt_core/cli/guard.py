@@ -21,7 +21,7 @@ SAID, LOST = ".said", ".lost"
 
 
 def run_command(action: Callable[[], int], *, debug: bool) -> int:
-    """Run a command, its reading of the command line included: ``--help`` prints too. No traceback is shown unless ``debug``.
+    """Run a command, including its parsing, and return the exit code. No traceback is shown unless ``debug``.
 
     Nothing is shown that a terminal would obey, or that the console cannot encode.
     """
@@ -33,7 +33,7 @@ def run_command(action: Callable[[], int], *, debug: bool) -> int:
 def parse_and_run(
     parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int], argv: Sequence[str] | None
 ) -> int:
-    """Run a command with what its parser reads; what the parser says itself is shown like everything else."""
+    """Parse the command line and run a command; messages of the parser are shown like all others."""
     make_printable()
     with show_standard_streams():
         arguments = parser.parse_args(argv)  # outside of the guard: --help ends the process by itself

@@ -11,12 +11,12 @@ from pydantic.fields import FieldInfo
 from pydantic.types import Strict
 
 Layout = Literal["zero0", "zero1", "zero2", "zero3", "pipeline", "sequence", "offload", "expert"]
-"""A part of a run's layout: a ZeRO stage, and beside it a pipeline, sequence or expert ranks, or state in host memory."""
+"""A part of a run's layout: a ZeRO stage, and perhaps a pipeline, sequence or expert ranks, or offload to host memory."""
 
 ZERO: frozenset[Layout] = frozenset({"zero0", "zero1", "zero2", "zero3"})
-"""The layouts of a component that says nothing."""
+"""The layouts of a component that declares none."""
 ANY: frozenset[Layout] = ZERO | {"pipeline", "sequence", "offload"}
-"""Every layout but expert ranks, which models with fused experts declare: for what takes no part in a step."""
+"""All layouts except expert ranks, which only models with fused experts declare: for components that take no part in a step."""
 
 
 NOTHING = (None, "none")
@@ -28,7 +28,7 @@ def _one_or_several(value: Any) -> Any:
 
 
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several)]
-"""Patterns or names; a bare word is one of them, or several with commas (``--adapter.targets q_proj,v_proj``)."""
+"""Patterns or names; text is read as one of them, or as several separated by commas (``--adapter.targets q_proj,v_proj``)."""
 
 
 MOST_WHOLE = 2**53
@@ -55,8 +55,8 @@ def _make_strict(fields: dict[str, FieldInfo]) -> None:
 class MtConfig(BaseModel):
     """Options of a component. Subclass it; give every field bounds and a description with its unit.
 
-    Frozen after validation; an unknown key is an error. ``int`` and ``bool`` accept no look-alikes: ``"4"`` is not 4,
-    and 1 is not ``true``. Sequences are tuples, so that a config stays hashable and cannot be changed in place.
+    Frozen after validation; an unknown key is an error. ``int`` and ``bool`` accept only their own type: ``"4"`` is not 4, and 1 is not
+    ``true``. Sequences are tuples, so that a config stays hashable and cannot be changed in place.
     """
 
     model_config = ConfigDict(
@@ -120,7 +120,7 @@ def nested_config(annotation: Any) -> type[MtConfig] | None:
 
 
 class ModelConfig(MtConfig):
-    """Base of a family's config. The core reads these two; a family adds its own."""
+    """Base of a family's config. The core reads these two fields; a family adds its own."""
 
     vocab_size: int = Field(gt=0, le=2_147_483_647, description="rows of the embedding and of the head (tokens)")
     max_seq_len: int = Field(gt=0, le=2_147_483_647, description="longest sequence that the model is made for (tokens)")

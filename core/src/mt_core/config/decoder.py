@@ -12,14 +12,14 @@ from mt_core.config.rope import RopeScaling, RopeType
 
 
 class DecoderConfig(ModelConfig):
-    """Counts start with ``n_``; widths are in channels. A family adds its own fields, and gives a field another default by
-    writing it again."""
+    """Sizes of a decoder. Counts start with ``n_``; widths are in channels. A family adds fields, and redeclares a field to
+    change its default."""
 
     scalings: ClassVar[tuple[RopeType, ...]] = ("none", "linear", "yarn", "llama3")
     """Types of ``rope_scaling`` that the family has: those that its ``Architecture`` reads."""
 
     dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
+    n_layers: int = Field(gt=0, le=10_000, description="transformer blocks")
     n_heads: int = Field(gt=0, le=65_536, description="query heads")
     n_kv_heads: int = Field(gt=0, le=65_536, description="key/value heads; n_heads means plain multi-head attention")
     head_dim: int | None = Field(
@@ -91,7 +91,7 @@ Sight = Literal["full", "window"]
 
 
 class WindowedDecoderConfig(DecoderConfig):
-    """A decoder whose blocks see a window, all of them or by a pattern."""
+    """Sizes of a decoder with windowed attention, in all blocks or by a pattern."""
 
     window: int | None = Field(
         None, gt=0, description="tokens that a block with a window sees, itself included; none: all see the whole text"

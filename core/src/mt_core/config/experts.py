@@ -11,7 +11,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertLayout:
-    """Sizes of a layer's experts, and where gate and up stand in the fused tensors. A family says it; it is never guessed from shapes.
+    """Sizes of a layer's experts, and the order of gate and up in the fused tensors. A family declares it; nothing is guessed from shapes.
 
     Fused, a layer has ``gate_up_proj`` (X, 2F, D) and ``down_proj`` (X, D, F); listed, every expert is a module of its own with three
     linear layers under the names of ``projections``: gate, up and down. Experts without a gate name two, up and down, and have
@@ -64,7 +64,7 @@ class ExpertLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class RouterOptions:
-    """Options of a router: how scores become a choice and its weights. Raises ``ValueError`` for sizes that do not fit."""
+    """Options of a router: how scores select experts and weight them. Raises ``ValueError`` for sizes that do not fit."""
 
     n_experts: int
     top_k: int

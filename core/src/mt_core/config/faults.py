@@ -19,7 +19,7 @@ _ALTERNATIVES = ("function-before[", "literal[", "tuple[")
 def faults_of(
     error: ValidationError, config: type[MtConfig], prefix: str, extra_keys: Iterable[str] = ()
 ) -> list[Fault]:
-    """One fault per mistake; ``prefix`` is the slot or section, ``extra_keys`` are keys that the core adds to it."""
+    """Return one fault per mistake; ``prefix`` is the slot or section, ``extra_keys`` are keys that the core adds to it."""
     items: list[dict[str, Any]] = [dict(item) for item in error.errors(include_url=False)]
     hinted = [_fault(item, prefix, _sibling_keys(config, item["loc"], extra_keys)) for item in items[:HINTED]]
     return hinted + [

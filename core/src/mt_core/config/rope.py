@@ -24,7 +24,7 @@ _READS: dict[str, frozenset[str]] = {
 
 
 class RopeScaling(MtConfig):
-    """Stretching of rotary positions beyond the length that the model was first trained on.
+    """Options that scale rotary positions beyond the length that the model was first trained on.
 
     A parameter that the chosen type does not read is an error. Sources: linear https://arxiv.org/abs/2306.15595,
     dynamic https://arxiv.org/abs/2309.00071 (appendix B.3), yarn https://arxiv.org/abs/2309.00071, llama3
@@ -58,14 +58,16 @@ class RopeScaling(MtConfig):
     short_factor: tuple[float, ...] = Field(
         (), description="longrope: stretch of each pair of channels in texts up to the original length (ratios)"
     )
-    long_factor: tuple[float, ...] = Field((), description="longrope: the same in longer texts (ratios)")
+    long_factor: tuple[float, ...] = Field(
+        (), description="longrope: stretch of each pair of channels in longer texts (ratios)"
+    )
 
     sections: tuple[int, ...] = Field(
         (),
         description="pairs of channels of a head that turn by time, row and column of images; without: by the position",
     )
     sections_interleaved: bool = Field(
-        False, description="these take turns, as in Qwen 3, where otherwise each is a run"
+        False, description="sections alternate, as in Qwen 3; otherwise each is a contiguous run"
     )
 
     @model_validator(mode="after")

@@ -103,7 +103,7 @@ _SHORTEST = 8
 
 
 def redact(text: str) -> str:
-    """The text with secrets replaced: those of the environment, and what has the shape of a well-known kind."""
+    """Return the text with secrets replaced: those of the environment, and text that has the form of a well-known key."""
     for value in _secrets_of(os.environ):
         text = text.replace(value, HIDDEN)
     return _SHAPES.sub(_mask, text) if any(hint in text for hint in _HINTS) else text

@@ -24,7 +24,7 @@ _OBEYED = re.compile(
 
 
 def escape_controls(text: str) -> str:
-    """The text with every character that a terminal would obey written out: ``\\x1b``, ``\\u202e``."""
+    """Return the text with terminal control characters written out: ``\\x1b``, ``\\u202e``."""
     return _OBEYED.sub(_spell_out, text)
 
 
@@ -54,7 +54,7 @@ class ShownStream:
 
 
 def drawing_stream(stream: TextIO) -> TextIO:
-    """The stream for what draws by itself, in colours or over and over: its texts go through ``escape_controls`` before."""
+    """Return the stream for output that draws with colours or redraws; pass texts through ``escape_controls`` first."""
     return stream.behind if isinstance(stream, ShownStream) else stream
 
 

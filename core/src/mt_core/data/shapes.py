@@ -41,7 +41,7 @@ class Shape:
 
 
 def conversation(row: Row) -> list[Message]:
-    """The turns of a row of any shape but ``text``. Raises ``DataError`` with the row's id when it fits none, or two.
+    """Return the turns of a row of any shape except ``text``. Raises ``DataError`` with the row's id if it fits no shape, or two.
 
     Turns from plain prompts and responses are ``raw``: without another wish (``data.template``) they are written as they stand.
     """
@@ -93,7 +93,7 @@ def shape_of(row: Row) -> Shape:
 
 
 def text_field(row: Row, name: str) -> str:
-    """The text in one field; raises ``DataError`` with the row's id when it is missing or no text."""
+    """Return the text in one field; raises ``DataError`` with the row's id if it is missing or not text."""
     if name not in row:
         raise DataError(
             f"{row['id']}: no field {name!r}; fields found: {fields_of(row)}. "

@@ -13,13 +13,13 @@ _PROBE = ("(", "x")
 
 
 def text_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-    """Return what turns a row's text into ids and makes no special token: ``encode_text`` where ``encode`` would read those in a text."""
+    """Return the tokenizer's function for text of rows, which makes no special tokens: ``encode_text`` if there is one, else ``encode``."""
     encode: Callable[[str], list[int]] = getattr(tokenizer, "encode_text", tokenizer.encode)
     return encode
 
 
 def begin_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the ids in front of a text: the tokenizer's ``begin_ids``, else its begin token where it has one.
+    """Return the ids in front of a text: the tokenizer's ``begin_ids``, otherwise its begin token, if it has one.
 
     Many a tokenizer has a begin token and puts none (GPT-2's: there it is the end token).
     """
@@ -30,7 +30,7 @@ def begin_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def continuation_encoder(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-    """Return the function from a text that follows another one to its ids.
+    """Return the function that encodes a text which continues another text.
 
     Many tokenizers put a space in front of a text (SentencePiece: ``yes`` is ``▁yes``), which in the middle of a text would be one
     more. There the ids are those that the text has after another.

@@ -22,7 +22,7 @@ _OPENS, _CLOSES = frozenset(b"{["), frozenset(b"}]")
 
 
 def array_elements(path: Path, field: str | None) -> Iterator[tuple[int, int, int]]:
-    """(line, start, end) of each element of the file's array, or of the one in ``field`` (``data.train``: nested names).
+    """Yield (line, start, end) of each element of the file's array, or of the array in ``field`` (``data.train``: nested names).
 
     Raises ``DataError`` with file and line where there is no such array, or it does not end.
     """

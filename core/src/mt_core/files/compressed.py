@@ -25,7 +25,7 @@ _SHORTER = "it is shorter than it was"
 
 
 def pieces_of(path: Path, start: int = 0) -> Iterator[bytes]:
-    """The content of a file from a byte on, in pieces, decompressed as it is read.
+    """Yield the content of a file from byte ``start`` on, in pieces, decompressed as it is read.
 
     Raises ``DataError`` as ``decompressed_path`` does, and where there are fewer bytes.
     """
@@ -35,7 +35,7 @@ def pieces_of(path: Path, start: int = 0) -> Iterator[bytes]:
 
 
 def decompressed_path(path: Path) -> Path:
-    """The file itself, or its decompressed copy. Raises ``DataError`` when it is cut off, damaged or not what its name says."""
+    """Return the file itself, or its decompressed copy. Raises ``DataError`` if it is truncated, damaged or not what its name says."""
     kind = _kind(path)
     return path if kind is None else _copy(path, _KINDS[kind][1])
 

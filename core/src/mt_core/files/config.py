@@ -17,14 +17,21 @@ PINS = ("sha256", "sha1")
 
 
 class FileConfig(MtConfig):
-    """Files of the rows."""
+    """Options of a dataset that reads files."""
 
     path: str = Field(min_length=1, description="file, folder or pattern such as 'data/*.jsonl'; .gz and .zst too")
     eval_path: str | None = Field(
-        None, min_length=1, description="rows for evaluation, from a place of their own; without it data.eval cuts them"
+        None, min_length=1, description="rows for evaluation, from another path; without it data.eval holds out rows"
     )
-    sha256: str | None = Field(None, min_length=64, max_length=64, description="what the file of path has to hash to")
-    sha1: str | None = Field(None, min_length=40, max_length=40, description="the same, for who publishes only this")
+    sha256: str | None = Field(
+        None, min_length=64, max_length=64, description="SHA-256 that the file of path must have"
+    )
+    sha1: str | None = Field(
+        None,
+        min_length=40,
+        max_length=40,
+        description="SHA-1 that the file of path must have, if only this is published",
+    )
 
     def files(self, split: Literal["train", "eval"], *suffixes: str) -> list[Path] | None:
         """The files of a split; ``None`` where there is none. Raises ``DataError`` for a file with another hash."""

@@ -17,7 +17,7 @@ _HEAD = 1 << 16
 
 
 class JsonRows:
-    """Rows of JSON files: objects, one per line or in an array, or any values, which then stand under ``key``.
+    """Rows of JSON files: objects, one per line or in an array, or other values, which become the field ``key``.
 
     The files stay on disk and an index of their rows in memory.
     """

@@ -10,7 +10,7 @@ from mt_core.errors import MtError
 
 @contextmanager
 def native_faults(what: str) -> Iterator[None]:
-    """Raise ``MtError`` where native code panics; ``what`` had the fault."""
+    """Turn a panic of native code in this block into an ``MtError``, which names ``what``."""
     try:
         yield
     except panics() as error:
@@ -18,11 +18,11 @@ def native_faults(what: str) -> Iterator[None]:
 
 
 def panic_error(what: str, error: BaseException) -> MtError:
-    """Return the error for a panic; ``what`` had the fault."""
+    """Return the error for a panic, which names ``what``."""
     said = next(iter(str(error).strip().splitlines()), "it says nothing")[:300]
     return MtError(f"{what} has a fault that its library does not survive: {said}. Fetch or make its file anew")
 
 
 def panics() -> tuple[type[BaseException], ...]:
-    """The classes of panics: each library in Rust makes one of its own, when the first of its panics comes."""
+    """Return the exception classes of panics: each Rust library creates its own at its first panic."""
     return tuple(kind for kind in BaseException.__subclasses__() if kind.__module__ == "pyo3_runtime")

@@ -25,13 +25,13 @@ COMPRESSED = (".gz", ".zst")
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix of the format in lower case: ``.jsonl`` of ``a.jsonl.gz``."""
+    """Return the suffix of the format in lower case: ``.jsonl`` of ``a.jsonl.gz``."""
     name = Path(path.name.lower())
     return Path(name.stem).suffix if name.suffix in COMPRESSED else name.suffix
 
 
 def files_of(path: str, *suffixes: str) -> list[Path]:
-    """The file itself, all files below a folder with the first of ``suffixes`` that any has, or a pattern's; sorted by path.
+    """Return the file itself, the files of a pattern, or a folder's files with the first of ``suffixes`` that any has; sorted by path.
 
     Of an address (``s3://bucket/rows``) they are copies in the cache (``remote.storage``).
     Links to files are followed, links to folders are not; ``**`` in a pattern stands for any folders. Raises

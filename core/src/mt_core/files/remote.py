@@ -38,13 +38,13 @@ class Storage(Protocol):
 
 
 def is_remote(path: str) -> bool:
-    """Return whether this is an address (``s3://bucket/rows.jsonl``) and no path."""
+    """Return whether this is an address (``s3://bucket/rows.jsonl``) rather than a path."""
     return _ADDRESS.match(path) is not None
 
 
 @cache
 def storage() -> Storage:
-    """Return the storage that serves addresses. Raises ``DataError`` where no installed distribution brings one."""
+    """Return the module that reads addresses. Raises ``DataError`` if none is installed."""
     for point in entry_points(group=GROUP):
         found: Storage = point.load()
         return found
@@ -54,6 +54,6 @@ def storage() -> Storage:
 
 
 def forget_remote() -> None:
-    """Look anew at what addresses stand for."""
+    """Forget the cached versions of remote files, so that addresses are looked up again."""
     if storage.cache_info().currsize:
         storage().forget_remote()

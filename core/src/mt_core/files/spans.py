@@ -17,10 +17,10 @@ from mt_core.errors import DataError
 from mt_core.files.compressed import decompressed_path
 
 Cut = Callable[[Path], Iterator[tuple[int, int, int]]]
-"""How a file is cut into spans (line, start, end)."""
+"""A function that splits a file into spans (line, start, end)."""
 
 MOST_ROW_BYTES = 1 << 28
-"""Longest line or element of an array: one that is longer is no row, and would take ten times its size of memory."""
+"""Most bytes of a line or array element. A longer one is not a row, and would take ten times its size of memory."""
 
 _AHEAD = 1 << 16
 """Bytes that are read at once where spans are read one after another."""
@@ -34,14 +34,14 @@ def whole_file(path: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def lines(path: Path) -> Iterator[tuple[int, int, int]]:
-    """One span for each line that is not blank."""
+    """Yield one span for each line that is not blank."""
     for number, start, end, blank in _lines(path):
         if not blank:
             yield number, start, end
 
 
 def paragraphs(path: Path) -> Iterator[tuple[int, int, int]]:
-    """One span for each run of lines between blank lines."""
+    """Yield one span for each run of lines between blank lines."""
     first, begin, stop = 0, 0, 0
     for number, start, end, blank in _lines(path):
         if blank and first:
@@ -65,7 +65,7 @@ def _lines(path: Path) -> Iterator[tuple[int, int, int, bool]]:
 
 
 def bounded_lines(file: BinaryIO, path: Path, number: int = 0) -> Iterator[bytes]:
-    """The lines of a file behind line ``number``.
+    """Yield the lines of a file after line ``number``.
 
     Raises ``DataError`` with file and line for one that is too long for a row, before it is read whole.
     """
@@ -84,7 +84,7 @@ def too_long(path: Path, line: int) -> DataError:
 
 
 def text_start(path: Path) -> int:
-    """Return where the text begins: after a UTF-8 byte order mark. A UTF-16 one is refused."""
+    """Return the offset of the text, after a UTF-8 byte order mark. A UTF-16 mark is refused."""
     with path.open("rb") as file:
         head = file.read(len(codecs.BOM_UTF8))
     if head.startswith(_UTF16):
@@ -132,7 +132,7 @@ class Piece(NamedTuple):
 
 
 class SpanIndex:
-    """All spans of some files, read one at a time. Safe to fork and to pickle: no file stays open."""
+    """Index of the spans of some files, which are read one at a time. Safe to fork and to pickle: no file stays open."""
 
     def __init__(self, paths: Sequence[Path], cut: Cut) -> None:
         self._paths = tuple(paths)

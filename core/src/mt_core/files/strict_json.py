@@ -30,7 +30,7 @@ _KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "nul
 
 
 def json_object(piece: Piece) -> dict[str, Any]:
-    """The JSON object of a piece. Raises ``DataError`` with file, line and column when it is anything else."""
+    """Return the JSON object of a piece. Raises ``DataError`` with file, line and column if it is anything else."""
     value = json_value(piece)
     if not isinstance(value, dict):
         fix = 'Write {"text": …} for each row; jq -c ".[]" takes an array apart.'
@@ -39,7 +39,7 @@ def json_object(piece: Piece) -> dict[str, Any]:
 
 
 def json_value(piece: Piece) -> Any:
-    """Any JSON value of a piece. Raises ``DataError`` with file, line and column when it is malformed."""
+    """Return the JSON value of a piece. Raises ``DataError`` with file, line and column if it is malformed."""
     text = piece.text().rstrip("\r\n")
     try:
         value = _decode(text)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 def open_regular(path: str, flags: int) -> int:
-    """An ``opener`` for what a run appends to: it follows no link, and waits for nobody at the other end of a pipe."""
+    """An ``opener`` for files that a run appends to: it follows no link, and does not block on a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
@@ -22,7 +22,7 @@ def open_new(path: str, flags: int) -> int:
 
 @contextmanager
 def replace_file(path: Path, *, durable: bool = False, by_many: bool = False) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` when the block has ended: a crash leaves the old or the new one.
+    """Open a file that replaces ``path`` when the block ends: after a crash the old or the new file is there, complete.
 
     A link at ``path`` is replaced, and not what it leads to. ``durable``: it is on the disk when this returns. ``by_many``: several
     processes may write it at a time, and one of theirs stays. Raises ``OSError``.
@@ -53,7 +53,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(path: Path) -> Path:
-    """Make one folder, or take the one that is there. A link in its place is an ``OSError``, wherever it leads."""
+    """Create one folder if it does not exist. A link in its place is an ``OSError``, wherever it leads."""
     path.mkdir(exist_ok=True)
     if path.is_symlink():
         raise OSError(errno.ELOOP, "a link stands in the place of a folder", str(path))

@@ -18,7 +18,7 @@ from mt_core.nn.low_rank import LowRank
 
 
 class StoredLinear(nn.Module):
-    """A linear layer that stores its weight in another way than ``nn.Linear``: transposed, or in fewer bits.
+    """A linear layer that stores its weight transposed or quantized, unlike ``nn.Linear``.
 
     ``forward`` takes (…, E) to (…, F).
     """
@@ -48,7 +48,7 @@ class StoredLinear(nn.Module):
 
 
 class AdaptedLinear(nn.Module):
-    """Stands for a linear layer, whose parameters it has under their own names.
+    """Replaces a linear layer and has its parameters, under their own names.
 
     A variant declares its parameters in ``__init__`` (``new_parameter``, ``shared_parameter``: shapes only), gives them values in
     ``initialise``, and writes ``adapted_output``. What can be merged also has ``delta_weight``, or ``merged_weight`` where a sum
@@ -245,7 +245,7 @@ class Shared(NamedTuple):
 
 
 class SharedParameters:
-    """Parameters that several layers of a model have, by key; each gets its values once, from (seed, key)."""
+    """Parameters that several layers of a model share, by key; each is initialised once, from (seed, key)."""
 
     def __init__(self) -> None:
         self._found: dict[str, nn.Parameter] = {}
@@ -261,19 +261,19 @@ class SharedParameters:
 
 
 def sharing_of(parameter: nn.Parameter) -> Shared | None:
-    """Return what several layers agreed on for this parameter; ``None`` for one of a single layer."""
+    """Return how several layers share this parameter; ``None`` for a parameter of a single layer."""
     return getattr(parameter, "shared", None)
 
 
 class LossFactor:
-    """Factor of the gradient of a sum over tokens in the present step; the engine sets it."""
+    """Factor of the gradient of a sum over tokens in the current step; the engine sets it."""
 
     def __init__(self) -> None:
         self.value = 1.0
 
 
 def with_loss(x: Tensor, loss_sum: Tensor, factor: LossFactor) -> Tensor:
-    """``x`` as it is, and ``loss_sum`` (a scalar, summed over this micro-batch's tokens) added to what is trained.
+    """Return ``x`` unchanged, and add ``loss_sum`` (a scalar, summed over this micro-batch's tokens) to the loss.
 
     Its gradient enters here, so that a term of a layer needs no way to the last pipeline stage. Reported losses are without it.
     """

@@ -19,7 +19,7 @@ AHEAD = 128
 
 
 class KVCache:
-    """State of each block between calls in generation: keys and values, or any state of its own.
+    """State of each block between calls in generation: keys and values, or any other state.
 
     ``length`` is the number of tokens seen so far; the model advances it after its last block. ``padding_B`` says how
     many of them, at the start of each row, are padding that no real token may see; ``None`` means none in any row.

@@ -59,7 +59,7 @@ class StackShape(Protocol):
 
 
 class DecoderModel(TrainModel):
-    """Embed, blocks, norm, head. A family says how one block is made; the base class gives ``layers`` and ``forward``.
+    """A decoder: embedding, blocks, norm, head. A family passes the function that builds a block; ``layers`` and ``forward`` are here.
 
     ``build_block(index)`` is called when ``loss_factor`` is there. ``embedding``, ``norm`` and ``head`` are for families that have others
     than a plain embedding, ``RMSNorm`` and a matrix; ``tied``: the head's weight is the embedding's.
@@ -123,7 +123,7 @@ class _Stack(nn.Module):
 
 
 class NormNames(NamedTuple):
-    """Names of a block's norms, before and behind attention and MLP; ``None`` where there is none."""
+    """Names of a block's norms, before and after attention and MLP; ``None`` means no norm there."""
 
     before_attention: str | None = "input_layernorm"
     behind_attention: str | None = None
@@ -135,7 +135,7 @@ NORMS_BEFORE = NormNames()
 
 
 class Block(nn.Module):
-    """Attention and MLP, each added to the residual stream, with norms before them, behind them, or both."""
+    """Attention and MLP, each added to the residual stream, with norms before them, after them, or both."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Received(NamedTuple):
-    """Rows for the experts of this rank, sorted by expert; where each expert's end; and what takes their outputs back.
+    """Rows for this rank's experts, sorted by expert; the end of each expert's rows; and the function that returns their outputs.
 
     There may be none: the experts compute all the same, and give each of their parameters a gradient. ``back`` is called once,
     (R, W) -> (S, W), in the order of the rows that were sent.
@@ -37,7 +37,7 @@ class ExpertExchange(Protocol):
 
 @runtime_checkable
 class DividesExperts(Protocol):
-    """A module whose own parameters have a row for each expert, which ranks may divide (``--parallel.expert``).
+    """A module whose parameters have a row for each expert, so that expert ranks can divide them (``--parallel.expert``).
 
     ``exchange`` is ``None`` until the engine sets it, before the first forward. A divided parameter has ``part``: (which, of how many)
     equal runs of rows of the whole (``mt_core.whole_shape``).

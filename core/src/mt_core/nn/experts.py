@@ -117,14 +117,14 @@ class Expert(nn.Module):
 
 
 def list_experts(model: nn.Module) -> None:
-    """Put the listed form wherever a model has fused experts; values are arbitrary, as in a model that was just built."""
+    """Replace fused experts of a model by the listed form; values are arbitrary, as in a model that was just built."""
     for name, module in list(model.named_modules()):
         if isinstance(module, Experts):
             model.set_submodule(name, module.make_listed())
 
 
 def expert_layouts(model: nn.Module) -> dict[str, ExpertLayout]:
-    """Return the layouts of a model's experts, whatever their form, by the names of the modules that have them."""
+    """Return the layouts of a model's experts, fused or listed, by the names of their modules."""
     found = ((name, module) for name, module in model.named_modules() if isinstance(module, Experts | ListedExperts))
     return {name: module.layout for name, module in found}
 

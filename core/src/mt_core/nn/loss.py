@@ -73,7 +73,7 @@ def is_plain_linear(head: nn.Module) -> bool:
 def token_scores(
     head: nn.Module, hidden_nD: Tensor, labels_n: Tensor, *, chunk: int = CHUNK_TOKENS
 ) -> tuple[Tensor, Tensor]:
-    """Return for each token its cross-entropy in fp32, and the token that the model thinks likeliest: (n,), (n,)."""
+    """Return for each token its cross-entropy in fp32, and the most likely token: (n,), (n,)."""
     losses, likeliest = [hidden_nD.new_empty(0, dtype=torch.float32)], [labels_n.new_empty(0)]
     for start in range(0, len(hidden_nD), chunk):
         logits_CV = head(hidden_nD[start : start + chunk]).float()

@@ -35,7 +35,7 @@ def linear_with_low_rank(
 
 
 class LowRank(NamedTuple):
-    """A linear layer with a pair beside it, as ``linear_with_low_rank`` takes them."""
+    """A linear layer and a low-rank pair, as arguments of ``linear_with_low_rank``."""
 
     weight_FE: Tensor
     bias_F: Tensor | None

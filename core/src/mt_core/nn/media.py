@@ -54,7 +54,7 @@ class MediaBatch:
 
 
 class Encoder(nn.Module):
-    """Inputs of items to their features. A call must not depend on what the items are: every rank makes the same ones."""
+    """Computes features of items. Its calls must not depend on the items, since every rank must make the same ones."""
 
     def forward(self, inputs: Mapping[str, Tensor], features: Sequence[int]) -> Tensor:
         """Return (N, W), the features of all items one after another, so many of each."""
@@ -66,7 +66,7 @@ class Encoder(nn.Module):
 
 
 class Projector(nn.Module):
-    """Features to hidden states, as many of an item as ``ProjectorComponent.tokens`` says.
+    """Turns features into hidden states; an item gets as many as ``ProjectorComponent.tokens`` says.
 
     With ``levels`` it makes so many more vectors of each token: the first of them is added to its hidden state behind the first
     block of the model, the second behind the second (DeepStack, https://arxiv.org/abs/2406.04334).

@@ -21,7 +21,7 @@ from mt_core.step_context import AdapterContext
 
 
 class Mixture(nn.Module):
-    """Each token's own experts, weighed by its router, and what every token gets beside them (``shared``).
+    """A mixture of experts: a router selects and weights experts for each token; ``shared`` is an MLP for every token.
 
     ``index`` is that of its block. ``router_name`` and ``shared_name`` are the names that published checkpoints have for these parts.
     ``balance`` is the coefficient of ``balance_loss``, which reaches what is trained through ``factor``, the model's ``loss_factor``.

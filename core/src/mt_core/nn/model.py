@@ -39,7 +39,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSpec:
-    """Recipe for one layer, built on the pipeline stage that owns it. ``cost`` is relative; equal ``tie_key`` share a weight."""
+    """How to build a layer on the pipeline stage that owns it. ``cost`` is relative; equal ``tie_key`` share a weight."""
 
     prefix: str
     build: Callable[[], nn.Module]
@@ -176,7 +176,7 @@ class TrainModel(nn.Module):
 
 
 def run_recomputed(block: nn.Module, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
-    """Run a block, (B, T, D) -> (B, T, D), that keeps its input alone and runs again in its backward, where it reports nothing."""
+    """Run a block, (B, T, D) -> (B, T, D), with activation checkpointing: only its input is kept, and the backward runs it again."""
     if context.recompute is not None:
         return context.recompute(block, hidden_BTD, context)
     sums = context.sums or StepSums()
@@ -184,6 +184,6 @@ def run_recomputed(block: nn.Module, hidden_BTD: Tensor, context: BlockContext) 
 
 
 def tensor_generator(seed: int, name: str) -> Generator:
-    """The generator of one tensor, so that every layout draws the same values."""
+    """Return the random generator of one tensor, so that every layout draws the same values."""
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)

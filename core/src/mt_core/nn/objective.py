@@ -28,12 +28,12 @@ def split_objective_name(name: str) -> tuple[str, str] | None:
 
 
 def objective_modules(head: nn.Module) -> nn.Module | None:
-    """Return what ``ObjectiveComponent.modules`` built for this head, under an adapter of the head, too; ``None`` for nothing."""
+    """Return what ``ObjectiveComponent.modules`` built for this head, even if an adapter wraps the head; ``None`` for nothing."""
     return next((each.get_submodule(OBJECTIVE) for each in head.modules() if OBJECTIVE in each._modules), None)
 
 
 class TokenObjective:
-    """Next-token prediction on the trained tokens of a sample. Subclasses say how a row is encoded."""
+    """Next-token prediction on the trained tokens of a sample. Subclasses define how a row is encoded."""
 
     loss_unit = NATS_PER_TOKEN
     """Unit of the loss. A subclass whose loss is no mean over tokens says another one, or nothing."""

@@ -40,7 +40,7 @@ class Rope:
 
 
 class Rotary:
-    """The rotary tables of a forward. A plain object: it puts nothing into a ``state_dict``.
+    """Computes the rotary tables of a forward. It is a plain object, so a ``state_dict`` contains nothing of it.
 
     ``width`` may be less than that of a head, whose other channels then stay as they are. A model may have several, with other
     bases: each computes its own tables.

@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
 
 class Router(nn.Module):
-    """A score for each expert and token, and the best of them.
+    """Scores each expert for each token, and selects the best.
 
     ``weight`` is (X, D). ``e_score_correction_bias`` (X,) is a parameter without a gradient: a model that has one names it in ``kept``.
     """

@@ -12,7 +12,7 @@ from mt_core.nn.loss import token_scores
 
 @dataclass(frozen=True)
 class TokenScores:
-    """``token_accuracy``: the share of trained tokens that are the likeliest ones. A token counts as much as in the loss.
+    """``token_accuracy``: the share of trained tokens that the model ranks first. A token has the same weight as in the loss.
 
     With ``answers`` (ids of a positive and a negative answer) also the shares of the tokens that are one of both, by what
     they are and what the model finds likeliest: ``true_positive``, ``false_positive``, ``false_negative``, ``true_negative``.

@@ -17,7 +17,7 @@ from mt_core.nn.context import BlockContext
 
 
 class TokenwiseMLP(nn.Module):
-    """An MLP that computes each token by itself, so that an engine may set how many it computes at a time (``tile_tokens``).
+    """An MLP that computes tokens independently, so that the engine may limit the tokens per call (``tile_tokens``).
 
     A subclass writes ``transform``. Every tile is computed again in the backward; weights get one gradient, the sum over tiles.
     """

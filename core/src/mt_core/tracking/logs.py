@@ -43,7 +43,7 @@ LOGGER.propagate = False
 
 
 def notice(text: str) -> None:
-    """Say something to know. ``warning:`` in front makes it a warning."""
+    """Print a notice to the user. ``warning:`` at the start makes it a warning."""
     LOGGER.log(_PREFIXES.get(text.partition(" ")[0], logging.INFO), text)
 
 

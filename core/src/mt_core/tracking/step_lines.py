@@ -17,7 +17,7 @@ DAMAGED = ".damaged"
 
 
 class StepLines:
-    """A file in a run's folder that the run can do without. Every line is an object with a ``step``; one process writes.
+    """A file of JSON lines in a run's folder, each with a ``step``; one process writes. A write that fails does not end the run.
 
     What cannot be written waits for a disk with space, with one warning. A link in its place is not followed.
     """

@@ -31,7 +31,7 @@ KEYS: Mapping[str, str] = {
     "rms_norm_eps": "norm_eps",
     "tie_word_embeddings": "tie_embeddings",
 }
-"""Their key → the field of ``DecoderConfig``."""
+"""Key of transformers → field of ``DecoderConfig``."""
 
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", "swish", None),
@@ -39,7 +39,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (1.0, None),
     "quantization_config": (None,),
 }
-"""Keys that change the maths or the encoding → the values of a family that says nothing else."""
+"""Keys of ``config.json`` that change the result → the values that a family supports by default."""
 
 
 def _nothing(config: Any, file: Path | None = None) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ def _nothing(config: Any, file: Path | None = None) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A class of transformers, and which config of a family is its like.
+    """A class of transformers, and how its config maps to a family's.
 
     - ``ours``: values that tell it from the family's other architectures.
     - ``defaults``: values for keys that a file may leave out; ``None`` leaves the field at its own default. Any other key of
@@ -93,7 +93,7 @@ def decoder_format(
 
 
 def decoder_tensors(path: Path, config: Any) -> Loaders:
-    """Return one loader a tensor of the text model. Rotary buffers and a repeated tied head are left out: both follow from the rest."""
+    """Return a loader for each tensor of the text model. Rotary buffers and a repeated tied head are left out, as both can be computed."""
     loaders = {name: load for name, load in open_text(path).items() if not name.endswith("rotary_emb.inv_freq")}
     return without_tied_head(loaders, path, embedding=EMBEDDING, head=HEAD) if config.tie_embeddings else loaders
 
@@ -102,7 +102,7 @@ def decoder_tensors(path: Path, config: Any) -> Loaders:
 
 
 def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, Any]:
-    """Return our values of a ``config.json``, or of the text model that it describes among others.
+    """Return our config values for a ``config.json``, or for the text model in it.
 
     Raises ``WeightsError`` for an architecture or a value that is none of these.
     """
@@ -148,7 +148,7 @@ def _find_architecture(config: Mapping[str, Any], file: Path, known: Sequence[Ar
 
 
 def refuse_values(config: Mapping[str, Any], file: Path, fixed: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise ``WeightsError`` for keys that have another value than one of these."""
+    """Raise ``WeightsError`` for a key whose value is not one of these."""
     if other := [key for key, known in fixed.items() if config.get(key) not in known]:
         said = ", ".join(f"{key}={config[key]!r} (supported: {fixed[key][0]!r})" for key in other)
         raise WeightsError(f"{file} has {said}; use weights without it, or set the key to null if it plays no part")
@@ -202,12 +202,12 @@ _SIGHTS = {"full_attention": "full", "sliding_attention": "window"}
 
 
 def layer_types(windows: Iterable[int | None]) -> list[str]:
-    """Return the ``layer_types`` of blocks with these windows (tokens), ``None`` for one that sees the whole text."""
+    """Return the ``layer_types`` of blocks with these windows (tokens); ``None`` is a block without a window."""
     return ["full_attention" if window is None else "sliding_attention" for window in windows]
 
 
 def read_windows(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the fields of ``WindowedDecoderConfig``: the shortest pattern that ``layer_types`` repeats.
+    """Return the fields of ``WindowedDecoderConfig`` from the shortest pattern that ``layer_types`` repeats.
 
     Raises ``WeightsError`` for types that are neither, and for more or fewer than there are layers.
     """

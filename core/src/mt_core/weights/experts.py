@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def fused_experts(loaders: Mapping[str, Callable[[], Tensor]], layouts: Mapping[str, ExpertLayout]) -> Loaders:
-    """Return the loaders, with each fused tensor whose parts are listed among them in their place.
+    """Return the loaders, with the listed parts of experts replaced by fused tensors.
 
     ``layouts`` are those of the model's experts, by the name of the module that has them.
     """
@@ -30,7 +30,7 @@ def fused_experts(loaders: Mapping[str, Callable[[], Tensor]], layouts: Mapping[
 
 
 def listed_experts(loaders: Mapping[str, Callable[[], Tensor]], layouts: Mapping[str, ExpertLayout]) -> Loaders:
-    """Return the loaders, with the parts of each expert in the place of each fused tensor; ``layouts`` as for ``fused_experts``."""
+    """Return the loaders, with fused tensors replaced by the parts of each expert; ``layouts`` as for ``fused_experts``."""
     found: Loaders = dict(loaders)
     for tensor in _tensors(layouts):
         if tensor.name in found:

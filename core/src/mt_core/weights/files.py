@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Loaders = dict[str, "Callable[[], Tensor]"]
-"""Tensor name → a function that loads this one tensor.
+"""Tensor name → a function that loads this tensor.
 
 One that can load rows of the first dimension alone has ``shape`` and ``rows(start, end)`` (``load_rows``), so that nobody holds a large
 tensor of which a part is wanted."""
@@ -29,7 +29,7 @@ _LONGEST_HEADER = 100 * 10**6
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises ``WeightsError`` when the file is missing, damaged or something else."""
+    """Return the JSON object in a file. Raises ``WeightsError`` if the file is missing, damaged or something else."""
     try:
         text = contained_file(path.parent, path.name).read_text(encoding="utf-8")
         content = json.loads(text, object_pairs_hook=unique_object)  # of a name that stands twice, one would be lost
@@ -41,7 +41,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def contained_file(folder: Path, name: str) -> Path:
-    """The regular file ``name`` in ``folder``. Raises ``WeightsError`` for a path or link that leads elsewhere."""
+    """Return the regular file ``name`` in ``folder``. Raises ``WeightsError`` for a path or link that leads outside."""
     if Path(name).name != name or "\0" in name:
         raise WeightsError(
             f"{folder} names the file {name!r}, which is outside the folder; the index cannot be trusted"
@@ -73,7 +73,7 @@ def is_safetensors(path: Path) -> bool:
 
 
 def check_file(path: Path) -> set[str]:
-    """The tensor names that a file's header lists; nothing for a pickle, whose names torch has to read.
+    """Return the tensor names in a file's header; an empty result for a pickle, whose names only torch can read.
 
     Raises ``WeightsError`` for a file that is shorter or longer than its header says. Needs no torch.
     """
@@ -109,7 +109,7 @@ def _check_header(path: Path) -> set[str]:
 
 
 def open_safetensors(path: Path) -> Loaders:
-    """One loader a tensor of a safetensors file; what it loads is mapped, not copied."""
+    """Return a loader for each tensor of a safetensors file; tensors are memory-mapped, not copied."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -150,13 +150,13 @@ class _TensorOfFile:
 
 
 def load_rows(load: Callable[[], Tensor], start: int, end: int) -> Tensor:
-    """Load rows of the first dimension: these alone where the loader can."""
+    """Load rows ``start`` to ``end`` of the first dimension, without the other rows if the loader can."""
     rows = getattr(load, "rows", None)
     return load()[start:end] if rows is None else rows(start, end)
 
 
 def open_pickle(path: Path, *, within: str | None = None) -> Loaders:
-    """One loader a tensor of a ``.bin`` or ``.pth`` file; ``within`` is the key that holds them, where the file holds more."""
+    """Return a loader for each tensor of a ``.bin`` or ``.pth`` file; ``within`` is the key of the tensors if the file has more."""
 
     def loader(tensor: Tensor) -> Callable[[], Tensor]:
         return lambda: tensor

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG = "config.json"
-"""The file that says what model a folder of weights is."""
+"""Name of the file that describes the model of a folder of weights."""
 WHOLE = ("model.safetensors", "pytorch_model.bin")
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
@@ -33,7 +33,7 @@ def is_folder(path: Path) -> bool:
 
 
 def check_folder(path: Path) -> None:
-    """Raise ``WeightsError`` for a file that is missing, elsewhere or cut short, and for names that the index has wrong.
+    """Raise ``WeightsError`` for a file that is missing, truncated or outside the folder, and for an index with wrong names.
 
     Reads headers only and needs no torch: a family's ``values`` calls it, so that it comes before anything is allocated.
     """
@@ -46,7 +46,7 @@ def check_folder(path: Path) -> None:
 
 
 def open_folder(path: Path) -> Loaders:
-    """One loader a tensor, of a folder or of one file; safetensors before pickles, an index before a whole file."""
+    """Return a loader for each tensor of a folder or file. Safetensors are preferred to pickles, an index to a single file."""
     loaders: Loaders = {}
     for file, names in _files(path).items():
         found = open_safetensors(file) if is_safetensors(file) else open_pickle(file)
@@ -81,7 +81,7 @@ def _listed_files(path: Path, index: str) -> dict[Path, set[str]]:
 
 
 def without_tied_head(loaders: Loaders, path: Path, *, embedding: str, head: str) -> Loaders:
-    """Drop the head that some files repeat though it is tied; loading the embedding checks that it is a repetition."""
+    """Drop a tied head that some files repeat; loading the embedding checks that both are equal."""
     if head not in loaders or embedding not in loaders:
         return loaders
     load_embedding, load_head = loaders[embedding], loaders[head]

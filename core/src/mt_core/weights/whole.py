@@ -17,7 +17,7 @@ from mt_core.weights.folder import CONFIG, open_folder
 
 @dataclass(frozen=True, kw_only=True)
 class WholeType:
-    """A class of whole models: its ``model_type``, and its text models.
+    """A class of models with several parts: its ``model_type``, and its text models.
 
     ``texts`` are the types that these have in it, and what their families call them. ``names`` says how names of text models begin in
     files that are written, and in a family. ``rope`` are rotary parameters that hold where the file says no others, ``theta`` their base.
@@ -65,7 +65,7 @@ WHOLE_TYPES: Mapping[str, WholeType] = {
         width="out_hidden_size",
     ),
 }
-"""Classes of transformers that are read and written."""
+"""Classes of transformers with several parts that can be read and written."""
 _TEXT_NAMES: Mapping[str, str] = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
@@ -80,7 +80,7 @@ _OF_THE_WHOLE = ("architectures", "model_type", "vision_config")
 
 
 def whole_architecture(config: Mapping[str, Any]) -> str | None:
-    """Return the class of a whole model whose text model can be read by its family; ``None`` for any other ``config.json``."""
+    """Return the class of a model with several parts whose text model a family can read; ``None`` for any other ``config.json``."""
     stated = config.get("architectures") or [config.get("model_type")]
     if not isinstance(stated, list):
         return None  # a family that reads the config says what is wrong with it
@@ -89,7 +89,7 @@ def whole_architecture(config: Mapping[str, Any]) -> str | None:
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the ``config.json`` of the text model: what stands in that of a whole model, or the whole where it is no such."""
+    """Return the config of the text model: a part of the ``config.json`` of a model with several parts, else the whole."""
     found = whole_architecture(config)
     if found is None:
         return config
@@ -114,14 +114,14 @@ def _text(config: Mapping[str, Any], kind: WholeType) -> dict[str, Any] | None:
 
 
 def is_whole(path: Path, architecture: str | None = None) -> bool:
-    """Return whether a folder, or that of a file, has a whole model, of one class where one is named."""
+    """Return whether a folder, or a file's folder, has a model with several parts, of the given class if one is given."""
     file = (path.parent if path.is_file() else path) / CONFIG
     found = whole_architecture(read_json(file)) if file.is_file() else None
     return found is not None and architecture in (None, found)
 
 
 def open_text(path: Path) -> Loaders:
-    """Return one loader a tensor of the text model, under the names that it has by itself; of any other folder all tensors."""
+    """Return a loader for each tensor of the text model, under its own names; for any other folder, all tensors."""
     loaders = open_folder(path)
     if not is_whole(path):
         return loaders
@@ -134,12 +134,12 @@ def open_text(path: Path) -> Loaders:
 
 
 def image_token_id(config: Mapping[str, Any]) -> int | None:
-    """Return the id that stands in the places of media, under its key or the one of newer files; ``None`` where there is none."""
+    """Return the token id of media places, under its old or new key; ``None`` if there is none."""
     found = config.get("image_token_index", config.get("image_token_id"))
     return None if found is None else int(found)
 
 
 def whole_name(name: str, architecture: str) -> str:
-    """Return the name that a text model's tensor has in the files of a whole model of this class."""
+    """Return the name of a text model's tensor in the files of a model of this class."""
     names = WHOLE_TYPES[architecture].names
     return next(theirs + name.removeprefix(ours) for theirs, ours in names.items() if name.startswith(ours))

@@ -1,4 +1,4 @@
-"""Entry point of the plugin: says what it offers, holds no logic, imports no torch.
+"""Entry point of the plugin: its hooks. Every command imports it, so it imports no torch.
 
 The host imports this module in every command, also in ``mt-plugins list``: it has to stay light.
 """

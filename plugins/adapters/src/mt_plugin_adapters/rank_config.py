@@ -25,7 +25,7 @@ class RanksConfig(RankConfig):
     """Some projections may have a rank of their own."""
 
     ranks: dict[str, int] = Field(
-        {}, description="pattern → rank of the projections that it names; the first that fits"
+        {}, description="pattern → rank of the projections that it names; the first that matches"
     )
 
     def rank_of(self, name: str) -> int:

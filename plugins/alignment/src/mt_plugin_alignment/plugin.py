@@ -22,7 +22,7 @@ def mt_kinds() -> list[Kind]:
             returns="mt_plugin_alignment:PreferenceLoss",
             template="mt_plugin_alignment:templates/preference-loss",
             conformance="mt_conformance:BasePreferenceLossConformance",
-            summary="what a pair of answers costs, one of which was chosen",
+            summary="a loss of a chosen and a rejected answer",
         ),
         Kind(
             name="reward",
@@ -32,7 +32,7 @@ def mt_kinds() -> list[Kind]:
             returns="mt_plugin_alignment:Reward",
             template="mt_plugin_alignment:templates/reward",
             conformance="mt_conformance:BaseRewardConformance",
-            summary="scores answers that the model writes",
+            summary="scores answers that the model generates",
         ),
         Kind(
             name="sampler",
@@ -41,7 +41,7 @@ def mt_kinds() -> list[Kind]:
             returns="mt_plugin_alignment:Sampler",
             template="mt_plugin_alignment:templates/sampler",
             conformance="mt_conformance:BaseSamplerConformance",
-            summary="writes the answers that are learned from",
+            summary="generates the answers that a run learns from",
         ),
     ]
 

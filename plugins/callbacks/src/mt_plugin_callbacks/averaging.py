@@ -34,8 +34,8 @@ class EmaConfig(MtConfig):
 class SwaConfig(MtConfig):
     """Updates that the plain average is taken over."""
 
-    start: float = Field(0.75, ge=0, lt=1, description="share of the run's steps before the first weights that count")
-    every_steps: int = Field(10, gt=0, description="optimizer steps between weights that count")
+    start: float = Field(0.75, ge=0, lt=1, description="share of the run's steps before the first averaged weights")
+    every_steps: int = Field(10, gt=0, description="optimizer steps between weights that are averaged")
     evaluate: bool = Field(True, description="evaluate and write samples with the average, as soon as there is one")
 
 

@@ -23,7 +23,9 @@ class HubConfig(MtConfig):
     path: str = Field(min_length=1, description="org/name of the Hub, a folder of data files, or one of save_to_disk")
     subset: str | None = Field(None, min_length=1, description="configuration of the dataset, e.g. main")
     split: str = Field("train", min_length=1, description="split to train on; a slice such as train[:1000] too")
-    eval_split: str | None = Field(None, min_length=1, description="split to evaluate on; without it data.eval cuts")
+    eval_split: str | None = Field(
+        None, min_length=1, description="split to evaluate on; without it data.eval holds out rows"
+    )
     revision: str | None = Field(None, min_length=1, description="commit, branch or tag on the Hub")
     streaming: bool = Field(
         False, description="read rows from the front while the run trains, and fetch or index nothing beforehand"

@@ -48,7 +48,7 @@ def _formats() -> list[Component]:
             config=TsvConfig,
             files=delimited_files,
             build=build_delimited,
-            summary="the same with tabs",
+            summary="TSV files: a header and rows, fields as text",
             source="https://www.iana.org/assignments/media-types/text/tab-separated-values",
         ),
         DatasetComponent(
@@ -56,7 +56,7 @@ def _formats() -> list[Component]:
             config=ParquetConfig,
             files=parquet_files,
             build=build_parquet,
-            summary="Parquet files, read by row group",
+            summary="Parquet files, read one row group at a time",
             source="https://parquet.apache.org",
         ),
         DatasetComponent(
@@ -64,7 +64,7 @@ def _formats() -> list[Component]:
             config=ArrowConfig,
             files=arrow_files,
             build=build_arrow,
-            summary="Arrow IPC files and streams, mapped",
+            summary="Arrow IPC files and streams, memory-mapped",
             source="https://arrow.apache.org/docs/format/Columnar.html",
         ),
         DatasetComponent(
@@ -72,7 +72,7 @@ def _formats() -> list[Component]:
             config=TokensConfig,
             files=token_files,
             build=build_tokens,
-            summary="token ids in .npy or .bin files, mapped, cut into documents",
+            summary="token ids in .npy or .bin files, memory-mapped, split into documents",
             source="https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html",
         ),
         DatasetComponent(
@@ -80,7 +80,7 @@ def _formats() -> list[Component]:
             config=MegatronConfig,
             files=megatron_files,
             build=build_megatron,
-            summary="Megatron's indexed datasets (.bin and .idx), documents of token ids, mapped",
+            summary="Megatron's indexed datasets (.bin and .idx): documents of token ids, memory-mapped",
             source="https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datasets/indexed_dataset.py",
         ),
         DatasetComponent(
@@ -88,7 +88,7 @@ def _formats() -> list[Component]:
             config=MdsConfig,
             files=mds_files,
             build=build_mds,
-            summary="MosaicML's shards (index.json and .mds), bare or zstd",
+            summary="MosaicML's shards (index.json and .mds), uncompressed or zstd",
             source="https://github.com/mosaicml/streaming",
         ),
     ]

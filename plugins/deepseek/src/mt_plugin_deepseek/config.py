@@ -22,15 +22,22 @@ class DeepseekConfig(ModelConfig):
 
     generation: Literal[2, 3] = Field(description="2: DeepSeek V2; 3: DeepSeek V3")
     dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
+    n_layers: int = Field(gt=0, le=10_000, description="transformer blocks")
     n_dense: int = Field(1, ge=0, description="blocks at the bottom whose MLP is one; the others have experts")
-    n_heads: int = Field(gt=0, le=65_536, description="heads of queries, and as many of keys and values")
+    n_heads: int = Field(gt=0, le=65_536, description="heads of queries, keys and values")
     q_rank: int | None = Field(
-        None, gt=0, le=1_048_576, description="width through which queries are made (channels); none is straight"
+        None,
+        gt=0,
+        le=1_048_576,
+        description="rank of the low-rank query projection (channels); none is one full projection",
     )
-    kv_rank: int = Field(gt=0, le=1_048_576, description="width through which keys and values are made (channels)")
+    kv_rank: int = Field(
+        gt=0, le=1_048_576, description="rank of the latent from which keys and values are computed (channels)"
+    )
     nope_dim: int = Field(gt=0, le=65_536, description="width of a head of queries and keys that has no position")
-    rope_dim: int = Field(gt=0, le=65_536, multiple_of=2, description="width of the same that turns with it")
+    rope_dim: int = Field(
+        gt=0, le=65_536, multiple_of=2, description="width of a head of queries and keys with rotary positions"
+    )
     value_dim: int = Field(gt=0, le=65_536, description="width of a head of values (channels)")
     ffn_dim: int = Field(gt=0, le=16_777_216, description="hidden width of the MLP of dense blocks (channels)")
     n_experts: int = Field(gt=0, le=65_536, description="experts of a block among which tokens choose")
@@ -40,7 +47,7 @@ class DeepseekConfig(ModelConfig):
     n_groups: int = Field(1, gt=0, le=65_536, description="groups of experts, of equal size")
     top_groups: int = Field(1, gt=0, le=65_536, description="groups among whose experts a token chooses")
     normalise: bool = Field(False, description="generation 3: a token's weights add up to routed_scale")
-    routed_scale: float = Field(1.0, gt=0, description="factor of what the chosen experts give (ratio)")
+    routed_scale: float = Field(1.0, gt=0, description="factor of the chosen experts' outputs (ratio)")
     balance_rate: float = Field(
         0.0,
         ge=0,

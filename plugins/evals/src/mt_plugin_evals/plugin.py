@@ -19,7 +19,7 @@ def mt_kinds() -> list[Kind]:
             returns="mt_plugin_evals.metrics.base:Metric",
             template="mt_plugin_evals:templates/metric",
             conformance="mt_conformance:BaseMetricConformance",
-            summary="figures of predictions beside what was expected",
+            summary="computes figures that compare predictions with references",
         )
     ]
 

@@ -27,7 +27,7 @@ class GemmaConfig(ModelConfig):
 
     generation: Literal[1, 2, 3] = Field(description="1, 2 or 3: which norms a block has, and which options it reads")
     dim: int = Field(gt=0, le=1_048_576, description="width of the hidden states (channels)")
-    n_layers: int = Field(gt=0, le=10_000, description="blocks, one on top of the other")
+    n_layers: int = Field(gt=0, le=10_000, description="transformer blocks")
     n_heads: int = Field(gt=0, le=65_536, description="query heads")
     n_kv_heads: int = Field(gt=0, le=65_536, description="key/value heads; n_heads means plain multi-head attention")
     head_dim: int = Field(gt=0, le=65_536, multiple_of=2, description="width of one head (channels)")
@@ -45,7 +45,9 @@ class GemmaConfig(ModelConfig):
         None, gt=0, description="each so-many-th block is global, the others are local; 1 makes all global"
     )
     rope_theta: float = Field(10_000.0, gt=1, description="base of the rotary wavelengths; of global blocks only in 3")
-    rope_local_theta: float | None = Field(None, gt=1, description="generation 3: the same in local blocks")
+    rope_local_theta: float | None = Field(
+        None, gt=1, description="generation 3: base of the rotary wavelengths in local blocks"
+    )
     rope_factor: float = Field(
         1.0, ge=1, description="generation 3: positions in global blocks are divided by this (ratio)"
     )

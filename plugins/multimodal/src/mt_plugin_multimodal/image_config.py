@@ -27,8 +27,8 @@ class ImageFileConfig(EncoderConfig):
     filter: Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"] = Field(
         "bicubic", description="how images are resized, as PIL names it"
     )
-    mean: Triple = Field((0.5, 0.5, 0.5), description="taken from red, green and blue, which are 0 to 1")
-    std: Triple = Field((0.5, 0.5, 0.5), description="divides red, green and blue after that")
+    mean: Triple = Field((0.5, 0.5, 0.5), description="subtracted from red, green and blue (0 to 1)")
+    std: Triple = Field((0.5, 0.5, 0.5), description="divides red, green and blue after the mean is subtracted")
     background: str = Field(
         "white", description="colour behind transparent images: a name, or '#rrggbb'", max_length=32
     )

@@ -57,7 +57,7 @@ OPTIMIZERS = (
         build=from_torch("SGD", foreach=False),
         form="elementwise",
         layouts=_PIECES | {"offload"},
-        summary="stochastic gradient descent, with momentum where asked for",
+        summary="stochastic gradient descent, with optional momentum",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html",
     ),
     OptimizerComponent(
@@ -66,7 +66,7 @@ OPTIMIZERS = (
         build=from_torch("RMSprop", foreach=False),
         form="elementwise",
         layouts=_PIECES | {"offload"},
-        summary="gradients over the root of their mean square",
+        summary="gradients divided by the root of their mean square",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html",
     ),
     OptimizerComponent(
@@ -75,7 +75,7 @@ OPTIMIZERS = (
         build=from_torch("Adam", foreach=False),
         form="elementwise",
         layouts=_PIECES | {"offload"},
-        summary="Adam, its weight decay in the gradient",
+        summary="Adam with weight decay added to the gradient",
         source="https://arxiv.org/abs/1412.6980",
     ),
     OptimizerComponent(
@@ -84,7 +84,7 @@ OPTIMIZERS = (
         build=from_torch("Adamax", foreach=False),
         form="elementwise",
         layouts=_PIECES | {"offload"},
-        summary="Adam with the largest gradient instead of a mean square",
+        summary="Adam with the largest gradient in place of the mean square",
         source="https://arxiv.org/abs/1412.6980",
     ),
     OptimizerComponent(
@@ -93,7 +93,7 @@ OPTIMIZERS = (
         build=rule("lion", "Lion"),
         form="elementwise",
         layouts=_PIECES | {"offload"},
-        summary="the sign of a momentum: half of AdamW's state",
+        summary="the sign of a momentum, with half of AdamW's state",
         source="https://arxiv.org/abs/2302.06675",
     ),
     OptimizerComponent(
@@ -112,7 +112,7 @@ OPTIMIZERS = (
         build=rule("sparse_adam", "SparseAdam"),
         form="whole_parameter",
         layouts=_WHOLE,
-        summary="Adam that leaves rows without a gradient alone",
+        summary="Adam that does not change rows without a gradient",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.SparseAdam.html",
     ),
     OptimizerComponent(
@@ -121,7 +121,7 @@ OPTIMIZERS = (
         build=build_adafactor,
         form="whole_parameter",
         layouts=_WHOLE,
-        summary="a second moment for each row and column, none for the gradient",
+        summary="a second moment for each row and column, and no first moment",
         source="https://arxiv.org/abs/1804.04235",
     ),
     OptimizerComponent(
@@ -130,7 +130,7 @@ OPTIMIZERS = (
         build=rule("lamb", "Lamb"),
         form="whole_parameter",
         layouts=_WHOLE,
-        summary="AdamW's update, as long as the tensor: large batches",
+        summary="AdamW's update scaled to the norm of each tensor, for large batches",
         source="https://arxiv.org/abs/1904.00962",
     ),
     OptimizerComponent(
@@ -139,7 +139,7 @@ OPTIMIZERS = (
         build=rule("adam_mini", "AdamMini"),
         form="whole_parameter",
         layouts=_WHOLE,
-        summary="AdamW with one second moment for each row: half of its state",
+        summary="AdamW with one second moment for each row, half of its state",
         source="https://arxiv.org/abs/2406.16793",
     ),
     OptimizerComponent(
@@ -194,7 +194,7 @@ OPTIMIZERS = (
         conflicts=_NOISE,
         layouts=_WHOLE,
         split=split_hidden,
-        summary="GaLore while gradients arrive: none is kept",
+        summary="GaLore applied as each gradient arrives, so that no gradient is kept",
         source="https://arxiv.org/abs/2403.03507",
     ),
     OptimizerComponent(
@@ -205,7 +205,7 @@ OPTIMIZERS = (
         conflicts=_NOISE,
         layouts=_PIECES,
         split=split_hidden,
-        summary="gradients as long as Adam's update of a random projection",
+        summary="gradients scaled like Adam's update of their random projection",
         source="https://arxiv.org/abs/2412.05270",
     ),
     OptimizerComponent(
@@ -215,7 +215,7 @@ OPTIMIZERS = (
         form="elementwise",
         layouts=_WHOLE,
         split=split_blocks,
-        summary="AdamW for one block after the other",
+        summary="AdamW for one block at a time, block after block",
         source="https://arxiv.org/abs/2404.02827",
     ),
     OptimizerComponent(
@@ -235,7 +235,7 @@ OPTIMIZERS = (
         form="fused",
         conflicts=_NOISE,
         layouts=_WHOLE,
-        summary="descent while gradients arrive: neither state nor gradients are kept",
+        summary="SGD applied as each gradient arrives: neither state nor gradients are kept",
         source="https://arxiv.org/abs/2306.09782",
     ),
     OptimizerComponent(
@@ -245,7 +245,7 @@ OPTIMIZERS = (
         form="fused",
         conflicts=_NOISE,
         layouts=_WHOLE,
-        summary="the same with a second moment for each row and column",
+        summary="LOMO with a second moment for each row and column",
         source="https://arxiv.org/abs/2310.10195",
     ),
     OptimizerComponent(
@@ -290,7 +290,7 @@ OPTIMIZERS = (
         form="whole_parameter",
         layouts=_WHOLE,
         devices=_GPU,
-        summary="the same with moments of 8 bits (bitsandbytes)",
+        summary="paged AdamW with moments of 8 bits (bitsandbytes)",
         source="https://arxiv.org/abs/2305.14314",
     ),
 )

@@ -31,38 +31,38 @@ def mt_optimizers() -> list[OptimizerComponent]:
 @hookimpl
 def mt_schedules() -> list[Component]:
     return [
-        Component(name="linear", config=DecayConfig, build=build_linear, summary="a straight line down to a floor"),
+        Component(name="linear", config=DecayConfig, build=build_linear, summary="linear decay to a floor"),
         Component(
             name="polynomial",
             config=PolynomialConfig,
             build=build_polynomial,
-            summary="a power of what is left of the run, down to a floor",
+            summary="a power of the remaining share of the run, down to a floor",
         ),
         Component(
             name="exponential",
             config=ExponentialConfig,
             build=build_exponential,
-            summary="the same share of the rate goes in every update",
+            summary="exponential decay: every update multiplies the rate by the same factor",
         ),
         Component(
             name="inverse-sqrt",
             config=InverseSqrtConfig,
             build=build_inverse_sqrt,
-            summary="one over the root of the updates, without an end",
+            summary="inverse square root of the number of updates, without an end",
             source="https://arxiv.org/abs/1706.03762",
         ),
         Component(
             name="wsd",
             config=WsdConfig,
             build=build_wsd,
-            summary="warm-up, stable, decay: constant until a last part",
+            summary="warm-up, stable, decay: constant until the last part of the run",
             source="https://arxiv.org/abs/2404.06395",
         ),
         Component(
             name="cosine-restarts",
             config=RestartsConfig,
             build=build_restarts,
-            summary="cosines that start again",
+            summary="cosine decay with restarts",
             source="https://arxiv.org/abs/1608.03983",
         ),
         Component(

@@ -143,7 +143,7 @@ def mt_adapters() -> list[AdapterComponent]:
             name="lora",
             config=LowRankConfig,
             build=_build_lora,
-            summary="a pair of low-rank matrices beside each projection; the rest is frozen",
+            summary="a trained pair of low-rank matrices beside each projection; the rest is frozen",
             source="https://arxiv.org/abs/2106.09685",
             layouts=_TESTED,
             peft_options=lora_options,

@@ -19,9 +19,9 @@ class ServerConfig(MtConfig):
     served_model: str | None = Field(
         None, min_length=1, description="name of the model there; the only one, or first, that it lists"
     )
-    requests: int = Field(64, ge=1, le=4096, description="prompts that are asked at a time")
+    requests: int = Field(64, ge=1, le=4096, description="prompts sent to the server at a time")
     timeout: float = Field(600.0, gt=0, le=86400, description="longest wait for one answer of the server (seconds)")
-    retries: int = Field(3, ge=0, le=20, description="how often it is asked again when it cannot be reached")
+    retries: int = Field(3, ge=0, le=20, description="retries when the server cannot be reached")
 
     @field_validator("url")
     @classmethod

@@ -20,7 +20,7 @@ def mt_samplers() -> list[Component]:
             name="vllm",
             config=VllmConfig,
             build=_build,
-            summary="a vLLM server writes, and loads the weights of each iteration from a folder that both see",
+            summary="generates on a vLLM server, which loads the weights of each iteration from a shared folder",
             source="https://docs.vllm.ai",
             layouts=ANY,
         )
@@ -40,7 +40,7 @@ def mt_backends() -> list[Component]:
             name="vllm",
             config=ServerConfig,
             build=_build_backend,
-            summary="a running vLLM server writes the texts of mt-generate",
+            summary="generates the texts of mt-generate on a running vLLM server",
             source="https://docs.vllm.ai",
             layouts=ANY,
         )

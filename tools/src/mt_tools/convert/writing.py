@@ -64,7 +64,7 @@ def save_folder(folder: Path, loaders: Loaders, config: Mapping[str, Any]) -> No
 
 @contextmanager
 def stage_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which gets its name at the end: until then ``.partial`` is added to it.
+    """Create a folder to write into; it is named ``….partial`` until the block ends, and then renamed.
 
     Raises ``WeightsError`` when the folder has files (nothing is overwritten), or when another export was cut off there.
     """

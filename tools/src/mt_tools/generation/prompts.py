@@ -47,7 +47,7 @@ def media_ids(loaded: LoadedModel, prompt: MediaText) -> PromptIds:
 
 
 def text_ids(loaded: LoadedModel, text: str) -> list[int]:
-    """Return the ids of what the tokenizer puts in front of a text, and the text. One that spells the begin token gets no second one."""
+    """Return the ids of a text with the tokenizer's begin ids. A text that spells the begin token gets no second one."""
     if not text:
         raise UsageError("the prompt is empty; give some text to continue, for instance --prompt 'The '")
     begin, ids = begin_ids(loaded.tokenizer), loaded.tokenizer.encode(text)
@@ -55,7 +55,7 @@ def text_ids(loaded: LoadedModel, text: str) -> list[int]:
 
 
 def chat_ids(template: Template, messages: Sequence[Message]) -> PromptIds:
-    """The conversation as the template writes it, up to where the assistant begins to speak.
+    """Return the ids of a conversation, up to the point where the assistant's answer begins.
 
     Equals ``apply_chat_template(add_generation_prompt=True)`` of transformers for a tokenizer's own template.
     """
@@ -66,7 +66,7 @@ def chat_ids(template: Template, messages: Sequence[Message]) -> PromptIds:
 
 
 def template_of(loaded: LoadedModel, chosen: str | None = None) -> Template:
-    """The template of a conversation: the one chosen (a name, a file or Jinja text), the run's, or the tokenizer's own.
+    """Return the chat template: the chosen one (a name, a file or Jinja text), the run's, or the tokenizer's.
 
     Raises ``UsageError`` for a name that is not known.
     """

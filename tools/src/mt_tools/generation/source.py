@@ -56,7 +56,7 @@ def source_faults(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def expand_paths(arguments: argparse.Namespace, names: Sequence[str] = SOURCE_PATHS) -> None:
-    """Put what an @name stands for into the paths among the options."""
+    """Replace @names in the options that are paths."""
     for name in names:
         if (given := getattr(arguments, name)) is not None:
             setattr(arguments, name, Path(expand(str(given))))

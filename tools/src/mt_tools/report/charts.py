@@ -15,7 +15,7 @@ from mt_train.tracking.plot import SMOOTHING
 
 @dataclass(frozen=True)
 class Chart:
-    """One picture. ``held_out`` is the key that is drawn over it with points; ``zero`` makes its axis start there."""
+    """One chart. ``held_out`` is the key that is drawn on it as points; ``zero`` starts its axis at 0."""
 
     key: str
     title: str
@@ -67,7 +67,7 @@ NOT_DRAWN = frozenset({"step", "tokens"})
 
 
 def charts_of(runs: Sequence[Run]) -> list[Chart]:
-    """A chart for every figure that any of the runs has; ``eval_x`` is drawn with ``x`` where there is an ``x``."""
+    """Return a chart for every figure that any of the runs has; ``eval_x`` is drawn with ``x`` if there is an ``x``."""
     found = dict.fromkeys(key for run in runs for key in run.curves.series if key not in NOT_DRAWN)
     loss = Chart("loss", "Loss", _loss_unit(runs), held_out="eval_loss")
     candidates = (loss, *_of_answers(found), *KNOWN)
@@ -120,7 +120,7 @@ def _title(key: str) -> str:
 
 
 def chart_data(runs: Sequence[Run], drawn: Sequence[Chart]) -> dict[str, Any]:
-    """Return what the script needs. ``average_over`` is in steps, and averages as ``loss.png`` does."""
+    """Return the data for the page's script. ``average_over`` is in steps, and averages as ``loss.png`` does."""
     keys = {key for chart in drawn for key in (chart.key, chart.held_out) if key}
     return {
         "average_over": round(1 / (1 - SMOOTHING)),
@@ -137,7 +137,7 @@ def chart_data(runs: Sequence[Run], drawn: Sequence[Chart]) -> dict[str, Any]:
 
 
 def figures(runs: Sequence[Run], drawn: Sequence[Chart]) -> Iterator[Markup]:
-    """The frames that the script fills, each with a table for readers without one; the loss is wide where no reward stands beside it."""
+    """Return the frames that the script fills, each with a table for readers without scripts; the loss is wide if there is no reward."""
     has_reward = any(chart.key == "reward" for chart in drawn)
     for chart in drawn:
         unit = element("span", f" {chart.unit}", class_="unit") if chart.unit else Markup("")

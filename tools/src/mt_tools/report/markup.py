@@ -38,7 +38,7 @@ def element(name: str, *children: str, **attributes: str | bool) -> Markup:
 
 
 def join(*children: str) -> Markup:
-    """Several pieces, one after the other."""
+    """Concatenate pieces of HTML."""
     return Markup("".join(child if isinstance(child, Markup) else _escape(child) for child in children))
 
 
@@ -56,7 +56,7 @@ def _cells(kind: str, texts: list[str], numbers: int, **more: str) -> Iterator[M
 
 
 def table(head: list[str], rows: list[list[str]], *, numbers: int = 0) -> Markup:
-    """A table that scrolls on its own where it is wider than the page.
+    """Return a table that scrolls if it is wider than the page.
 
     The first cell of a row names it; so many after that are numbers, the others texts.
     """

@@ -87,7 +87,7 @@ PARTS: Mapping[str, Callable[[Sequence[Run]], Markup]] = {
     "config": sections.config,
     "plugins": sections.plugins,
 }
-"""The parts of the page beside its curves, in their order: each shows some runs, and is empty where they have nothing of it."""
+"""The sections of the page besides its charts, in order: each takes runs, and is empty if they have no data for it."""
 
 
 def _main(runs: Sequence[Run], drawn: Sequence[Markup]) -> list[Markup]:

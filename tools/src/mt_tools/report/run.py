@@ -29,7 +29,7 @@ ABOUT_SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything that the page shows of a run. ``about`` is empty for a run older than ``about.json``."""
+    """The data of a run for the page. ``about`` is empty for a run older than ``about.json``."""
 
     name: str
     folder: Path
@@ -97,7 +97,7 @@ def _problem(path: Path) -> str:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path, with as many of the parts before it as tell it from the others."""
+    """Return the last part of each path, with as many parts before it as are needed to make the names unique."""
     parts = [path.resolve().parts for path in paths]
     names = []
     for own in parts:
@@ -109,7 +109,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 
 class RunLines:
-    """The files of a run that grow by lines, each with what takes these in, in their order."""
+    """The files of a run that grow by lines, each with the object that takes its lines in order."""
 
     def __init__(self) -> None:
         self.alarms, self.curves, self.samples = Alarms(), Curves(), Predictions()
@@ -139,7 +139,7 @@ class TakesLines(Protocol):
 
 
 def read_run(folder: Path, name: str, lines: RunLines | None = None) -> Run:
-    """Read one folder; ``lines`` are what was read of it already. No link in it is followed.
+    """Read the folder of a run; ``lines`` are lines that were read before. No link in it is followed.
 
     Raises ``UsageError`` when its config cannot be read.
     """

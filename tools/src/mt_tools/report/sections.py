@@ -36,7 +36,7 @@ _COUNTS = {
 
 
 def section(identifier: str, title: str, *content: Markup) -> Markup:
-    """A part with a heading; nothing at all when there is nothing in it."""
+    """Return a section with a heading, or nothing if it is empty."""
     if not any(content):
         return NONE
     heading = element("h2", title, id=f"{identifier}-title")

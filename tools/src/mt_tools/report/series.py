@@ -38,7 +38,7 @@ class Group:
 
 
 class Series:
-    """Takes one value after the other and never holds more than ``max_groups`` groups.
+    """A series of values, kept in at most ``max_groups`` groups of neighbours.
 
     All groups are ``width`` steps wide: 1 until there are too many of them, and then twice as many, again and again.
     """
@@ -137,7 +137,7 @@ class Series:
 
 
 def round_for_json(value: float | None, digits: int = DIGITS) -> float | int | None:
-    """A short number for JSON, which has no word for what is not finite."""
+    """Round a number for JSON; ``None`` for infinity and NaN, which JSON lacks."""
     if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.{digits}g}")

@@ -29,7 +29,7 @@ WRITTEN = (
 
 @dataclass(frozen=True)
 class RunState:
-    """``text`` says it in words; ``reason`` why a run ended before its end, where that is known.
+    """State of a run: ``text`` describes it; ``reason`` says why a run ended early, if that is known.
 
     ``is_known`` is false where nothing tells whether a run that has no end is still under way.
     """

@@ -147,7 +147,7 @@ def parameters(entries: Any) -> Fact | None:
 
 
 def number(value: float) -> str:
-    """A number for a person: five digits at most, thousands with commas."""
+    """Format a number with at most five digits and commas at thousands."""
     if not math.isfinite(value):
         return "not finite"
     if abs(value) >= 1000:

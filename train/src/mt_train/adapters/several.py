@@ -22,7 +22,7 @@ TensorsOf = Mapping[str, Tensor | Callable[[], Tensor]]
 
 
 class SeveralAdapters:
-    """Adapters of a model that has none yet; it is then run, merged and unmerged as a model with one is.
+    """Several adapters on one model, which then runs, merges and unmerges like a model with one.
 
     ``add`` takes them one after the other, ``use`` says which of them count. They are for running, not for training.
     """

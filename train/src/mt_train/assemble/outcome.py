@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run, as ``train`` returns it. Losses are ``None`` on ranks other than 0."""
+    """The result of a run, as ``train`` returns it. Losses are ``None`` on ranks other than 0."""
 
     output: Path | None
     """The run's folder; ``None`` where no file was written."""

@@ -19,7 +19,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1
 
 @contextmanager
 def signals_taken(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """``handler`` gets the signals that ask to stop, until this is left. Outside the main thread Python forbids that: none is heard."""
+    """Pass signals that ask to stop to ``handler`` inside this block; outside the main thread, where Python forbids it, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -29,7 +29,7 @@ def refuse_special(path: Path) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace a file by another content at once: a crash leaves the old or the new one."""
+    """Replace the content of a file atomically: after a crash it has the old or the new content."""
     replace_bytes(path, text.encode())
 
 

@@ -95,7 +95,7 @@ BEFORE_THE_FIRST_STEP = frozenset(
 
 
 def next_run_folder(stem: str, base: Path = Path("runs")) -> Path:
-    """``runs/<stem>-NNN`` with the next free number."""
+    """Return ``runs/<stem>-NNN`` with the next free number."""
     numbered = re.compile(re.escape(stem) + r"-([0-9]{1,9})")
     return base / f"{stem}-{_next_free_number(base, numbered):03d}"
 

@@ -61,7 +61,7 @@ class Holder:
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[str]:
-    """Hold the lock file; yields what a person should know of it (an earlier run that was killed), or nothing.
+    """Hold the lock file; yields a notice for the user (an earlier run was killed), or an empty text.
 
     Raises ``OutputError`` that names process and host when another run holds it.
     """

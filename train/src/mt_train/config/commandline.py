@@ -37,7 +37,7 @@ def parse(
     repeated: Iterable[str] = (),
     kinds: Kinds = CORE_KINDS,
 ) -> CommandLine:
-    """Read ``argv``. ``switches`` take no value, ``values`` take one, ``repeated`` may come several times.
+    """Parse ``argv``. ``switches`` take no value, ``values`` take one, ``repeated`` may be given several times.
 
     ``kinds`` say which keys name components. Raises ``UsageError`` for a stray word, a missing value or a key that is given twice.
     """
@@ -220,7 +220,7 @@ EXCLUDES = {
 
 
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], kinds: Kinds = CORE_KINDS) -> dict[str, Any]:
-    """``upper`` wins, key by key. A component whose name changes is replaced whole: the old options belong to another thing."""
+    """Merge two configs; ``upper`` wins, key by key. A component whose name changes is replaced whole, options included."""
     merged = _slots(lower, kinds)
     for key, value in _slots(upper, kinds).items():
         below = merged.get(key)

@@ -109,7 +109,7 @@ PlainLoader.yaml_implicit_resolvers = {
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML or ``.json`` file, with ``-`` in keys read as ``_``. Raises ``UsageError`` with file and line."""
+    """Return the mapping in a YAML or ``.json`` file, with ``-`` in keys read as ``_``. Raises ``UsageError`` with file and line."""
     if not fspath(path):
         raise UsageError("the path of a config is empty; name a YAML or JSON file")
     path = Path(path)
@@ -183,7 +183,7 @@ def _underscore_keys(value: Any, path: Path) -> Any:
 
 
 def write_yaml(content: dict[str, Any]) -> str:
-    """YAML text in the order given; tuples as lists."""
+    """Return YAML text, with keys in the order given and tuples as lists."""
     return yaml.safe_dump(_plain_value(content), sort_keys=False, allow_unicode=True, width=120)
 
 

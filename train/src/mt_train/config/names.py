@@ -22,7 +22,7 @@ def names_file() -> Path:
 
 
 def expand(value: Any) -> Any:
-    """The value with every ``@name`` or ``@name/rest`` in it replaced; ``@@`` in front stands for a plain ``@``.
+    """Return the value with every ``@name`` or ``@name/rest`` in it replaced; ``@@`` at the start stands for a plain ``@``.
 
     Raises ``UsageError`` that lists the known names for an unknown one.
     """

@@ -103,7 +103,7 @@ class AdapterRef(SlotRef):
 
 
 class RunConfig(MtConfig):
-    """Everything that defines a run. ``output`` and ``resume`` say where it goes and are never part of ``run.yaml``."""
+    """Everything that defines a run. ``output`` and ``resume`` are paths, and never part of ``run.yaml``."""
 
     model: ModelRef
     tokenizer: SlotRef

@@ -128,7 +128,7 @@ class DataConfig(MtConfig):
         "error", description="a row that cannot be used ends the run, or is passed over, counted and listed"
     )
     max_bad_rows: int = Field(100, gt=0, le=1_000_000, description="most rows that on_bad_row=skip may pass over")
-    strict: bool = Field(False, description="what the report of the rows would warn of ends the run")
+    strict: bool = Field(False, description="warnings of the report of the rows become errors that end the run")
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -348,7 +348,9 @@ class ParallelConfig(MtConfig):
         description="who keeps the fp32 masters of bf16 at ZeRO 1; auto is this engine, in 16 bytes a parameter, where neither pipeline,"
         " expert, offload nor options of DeepSpeed's own are set",
     )
-    timeout_seconds: int = Field(600, gt=0, le=31_536_000, description="how long a rank waits for the others (seconds)")
+    timeout_seconds: int = Field(
+        600, gt=0, le=31_536_000, description="longest time that a rank waits for the others (seconds)"
+    )
     deepspeed: DeepSpeedOptions = Field(
         default_factory=DeepSpeedOptions, description="options of DeepSpeed's own, as its JSON has them"
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mt_core.nn import Batch
 
 Record = Mapping[str, Any]
-"""An answer as plain data, which a line of JSON can keep."""
+"""An answer as plain data, for a line of JSON."""
 Measure = Callable[["Tensor", "nn.Module", "Batch"], Mapping[str, "Tensor"]]
 """(B, T, D), the head and the batch -> for each name (n,): values of the trained tokens."""
 View = Literal["live", "reference"]
@@ -31,16 +31,16 @@ Item = TypeVar("Item")
 
 
 class Prompt(NamedTuple):
-    """A row of the dataset, and what the objective's ``encode`` made of it."""
+    """A row of the dataset, and the ids from the objective's ``encode``."""
 
     row: Row
     ids: Sequence[int]
 
 
 class Policy(Subject, Protocol):
-    """The model of a run, on whatever layout, as what collects answers sees it.
+    """The model of a run, on any layout, for objectives that collect answers.
 
-    Every rank makes the same calls in the same order, and gets the same: there is no rank in what collects.
+    Every rank must make the same calls in the same order, and gets the same results, so a caller needs no rank.
     """
 
     version: int
@@ -83,7 +83,7 @@ class Policy(Subject, Protocol):
 
 @runtime_checkable
 class CollectsAnswers(Protocol):
-    """An objective whose rows are prompts. Training is made of iterations: answers are collected, and learned from.
+    """An objective whose rows are prompts. Training runs in iterations: collect answers, then learn from them.
 
     ``prompts`` are those of an iteration, in the order of the dataset; ``passes`` is how often its answers are learned from, each time
     in ``updates`` optimizer steps. An answer has at most ``max_new_tokens``. A prompt's sample has no trained token.

@@ -21,7 +21,7 @@ Outcome = Sample | Rejected | DataError
 
 @runtime_checkable
 class EncodesMany(Protocol):
-    """An objective that takes many rows at once. What it gives is what ``encode`` gives for each."""
+    """An objective that encodes many rows at once, with the same result as ``encode`` for each."""
 
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]: ...
 

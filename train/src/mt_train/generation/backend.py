@@ -1,4 +1,4 @@
-"""Whoever writes texts with a model that is served elsewhere. Imports no torch."""
+"""Backends: generate texts on an inference server. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mt_core.generation import GenerationConfig
 
 
 class Backend(Protocol):
-    """Writes texts with a model that is served elsewhere. Prompts and answers are ids of the run's tokenizer."""
+    """Generates texts on an inference server. Prompts and answers are ids of the run's tokenizer."""
 
     def describe(self) -> Mapping[str, Any]:
         """Return what of it decides the texts, as JSON: an output goes on with the same alone. Raises ``MtError`` where it is not there."""

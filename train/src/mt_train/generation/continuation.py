@@ -54,7 +54,7 @@ def check_room(loaded: LoadedModel, prompt: PromptIds) -> int:
 
 
 class Continuer:
-    """Continues prompts by one config. With a ``template`` they may be conversations, and end as its turns do."""
+    """Continues prompts with one config. With a ``template``, prompts may be conversations, and answers end like its turns."""
 
     def __init__(
         self,

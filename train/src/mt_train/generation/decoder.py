@@ -25,7 +25,7 @@ PREFILL_TOKENS = 2048
 
 
 class Decoder:
-    """Runs requests side by side, each as if it were alone.
+    """Decodes several requests at the same time; each gives the same text as alone.
 
     At most ``max_rows`` run at a time, and keys and values of all take at most ``max_tokens`` places of the cache (rows times the longest
     of them); the others wait in order. While rows run, prompts that are new are taken in by pieces of ``prefill_tokens`` tokens, one for

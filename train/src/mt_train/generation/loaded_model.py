@@ -11,7 +11,7 @@ from mt_train.generation.forward import ReadMedia
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with its tokenizer, ready to run: what ``load_run`` and ``load_adapters`` give, and ``generate`` takes."""
+    """A model with its tokenizer, ready to run. ``load_run`` and ``load_adapters`` return it, and ``generate`` takes it."""
 
     model: TrainModel
     """A ``torch.nn.Module`` in evaluation mode, on the GPU where there is one. ``model(batch)`` gives hidden states before the head,

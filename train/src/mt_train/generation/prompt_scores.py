@@ -18,7 +18,7 @@ from mt_train.generation.request import PromptIds, TokenScore, split_prompt
 
 
 class PromptScores:
-    """Scores of each token of a prompt but the first, under the model itself, with the ``top`` likeliest ones in its place.
+    """Log-probabilities of each token of a prompt except the first, with the ``top`` most likely tokens at its position.
 
     ``scores`` is whole once ``step`` has returned true.
     """

@@ -17,12 +17,12 @@ from mt_train.generation.choices import Choices
 from mt_train.generation.text import TextStream
 
 PromptIds = Sequence[int] | Encoded
-"""Ids of a prompt, with its media where it has some."""
+"""Ids of a prompt, with its media if there are any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt, and everything that decides about the text after it, beside the model."""
+    """A prompt, and everything besides the model that determines the text after it."""
 
     ids: Sequence[int]
     """The prompt; one token at least."""
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass(frozen=True)
 class TokenScore:
-    """How likely a token was in its place, and the likeliest ones there with theirs (nats), likeliest first."""
+    """Log-probability (nats) of a token, and the most likely tokens at its position with theirs, best first."""
 
     token: int
     logprob: float

@@ -21,7 +21,7 @@ CHARACTER = 4
 
 
 class GrowingText:
-    """Text of tokens that come one by one. Only the last ones are decoded anew, so that the work is linear in their number.
+    """Text of tokens that arrive one by one. Only the last tokens are decoded again, so the work is linear in their number.
 
     A window moves on only to where its text is the end of what it was before: never into a character, and never so that a tokenizer
     drops a blank which it drops at the start of a text alone.

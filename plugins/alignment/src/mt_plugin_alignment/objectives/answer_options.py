@@ -18,7 +18,7 @@ class AnswerOptions(ScoreOptions):
     updates: int = Field(
         1, ge=1, le=10_000, description="optimizer steps in which the answers of an iteration are learned from"
     )
-    passes: int = Field(1, ge=1, le=10_000, description="how often they are learned from")
+    passes: int = Field(1, ge=1, le=10_000, description="passes over the answers of an iteration")
     max_new_tokens: int = Field(64, ge=1, le=10_000_000, description="longest answer (tokens)")
     temperature: float = Field(
         1.0, ge=0.01, le=100, description="temperature of the answers; a loss of ratios has the same"

@@ -111,7 +111,7 @@ class KtoConfig(BetaOptions):
     desirable_weight: float = Field(
         1.0, gt=0, description="weight of an answer that is desirable; weight × number of both kinds should be alike"
     )
-    undesirable_weight: float = Field(1.0, gt=0, description="weight of an answer that is not")
+    undesirable_weight: float = Field(1.0, gt=0, description="weight of an undesirable answer")
     prove: bool = Field(
         True, description="end the run where the first step does not give the loss that it must have (½)"
     )

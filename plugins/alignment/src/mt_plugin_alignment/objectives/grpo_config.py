@@ -41,7 +41,9 @@ class GrpoConfig(AnswerOptions):
         " log-probabilities (CISPO)",
     )
     clip_low: float = Field(0.2, gt=0, le=1, description="ε: how much less likely a token may become at no cost")
-    clip_high: float = Field(0.2, gt=0, le=1000, description="how much more likely; 0.28 with DAPO")
+    clip_high: float = Field(
+        0.2, gt=0, le=1000, description="ε: how much more likely a token may become at no cost; 0.28 with DAPO"
+    )
     dual_clip: float | None = Field(
         None, gt=1, le=1000, description="c: a worse answer's token costs at most c times its advantage; 3 is usual"
     )

@@ -14,7 +14,7 @@ class PpoConfig(AnswerOptions):
 
     prompts: int = Field(32, ge=1, le=100_000, description="prompts of an iteration")
     group: int = Field(1, ge=1, le=10_000, description="answers to each prompt")
-    passes: int = Field(4, ge=1, le=10_000, description="how often they are learned from")
+    passes: int = Field(4, ge=1, le=10_000, description="passes over the answers of an iteration")
     kl: float = Field(
         0.05,
         ge=0,
@@ -24,12 +24,12 @@ class PpoConfig(AnswerOptions):
     kl_target: float | None = Field(
         None, gt=0, le=1e6, description="divergence of an answer (nats) that β is adapted to; none: β stays. 6 is usual"
     )
-    kl_horizon: float = Field(10_000, gt=0, le=1e12, description="how slowly it is adapted (answers)")
+    kl_horizon: float = Field(10_000, gt=0, le=1e12, description="how slowly β is adapted (answers)")
     gamma: float = Field(1.0, ge=0, le=1, description="γ: what a reward counts one token earlier")
     lam: float = Field(0.95, ge=0, le=1, description="λ of advantages: 1 trusts what was scored alone, 0 the critic")
     whiten: bool = Field(True, description="advantages get mean 0 and deviation 1 over all tokens of the iteration")
     clip_low: float = Field(0.2, gt=0, le=1, description="ε: how much less likely a token may become at no cost")
-    clip_high: float = Field(0.2, gt=0, le=1000, description="how much more likely")
+    clip_high: float = Field(0.2, gt=0, le=1000, description="ε: how much more likely a token may become at no cost")
     clip_value: float | None = Field(
         0.2, gt=0, le=1e6, description="how far a value may move from what it was at no cost; none: as far as it wants"
     )

@@ -15,7 +15,7 @@ CALLBACKS: tuple[Component, ...] = (
         config=RolloutAlarmsConfig,
         build=RolloutAlarms,
         writes=alarm_files,
-        summary="says once what is amiss with answers that a run learns from: no spread, no end, length, reward up while another falls",
+        summary="warns once about answers that a run learns from: no spread, no end, length, reward up while another falls",
         source="https://arxiv.org/abs/2210.10760",
         layouts=ANY,
     ),

@@ -52,19 +52,33 @@ CRITIC_FREE: tuple[ObjectiveComponent, ...] = (
         "grpo",
         GrpoConfig,
         "2402.03300",
-        "several answers of the model to each prompt, compared by rewards: GRPO, with the options of all its kin",
+        "GRPO: several answers of the model to each prompt, compared by rewards; has the options of all its variants",
     ),
-    _offer("dr-grpo", presets.DrGrpoConfig, "2503.20783", "GRPO that divides by no deviation and no length"),
-    _offer("dapo", presets.DapoConfig, "2503.14476", "GRPO with a higher bound, and prompts without spread again"),
-    _offer("rloo", presets.RlooConfig, "2402.14740", "a whole answer against the mean of the others, KL in the reward"),
+    _offer("dr-grpo", presets.DrGrpoConfig, "2503.20783", "GRPO without division by standard deviation or length"),
+    _offer(
+        "dapo",
+        presets.DapoConfig,
+        "2503.14476",
+        "GRPO with a higher upper clip bound; answers a prompt again if its rewards are all equal",
+    ),
+    _offer(
+        "rloo",
+        presets.RlooConfig,
+        "2402.14740",
+        "each whole answer against the mean of the others, with KL in the reward",
+    ),
     _offer(
         "reinforce-plus-plus",
         presets.ReinforcePlusPlusConfig,
         "2501.03262",
-        "one answer to each prompt, against all tokens of the iteration, KL in the reward of each token",
+        "one answer to each prompt, normalised over all tokens of the iteration, with KL in the reward of each token",
     ),
-    _offer("gspo", presets.GspoConfig, "2507.18071", "GRPO whose ratios are those of answers, for several updates"),
-    _offer("cispo", presets.CispoConfig, "2506.13585", "GRPO whose tokens all keep a gradient, for several updates"),
-    _offer("remax", presets.RemaxConfig, "2310.10505", "one answer to each prompt, against the greedy one"),
+    _offer("gspo", presets.GspoConfig, "2507.18071", "GRPO with one ratio for each answer, for several updates"),
+    _offer(
+        "cispo", presets.CispoConfig, "2506.13585", "GRPO in which clipped tokens keep a gradient, for several updates"
+    ),
+    _offer(
+        "remax", presets.RemaxConfig, "2310.10505", "one answer to each prompt, against the reward of the greedy answer"
+    ),
     _offer("gdpo", presets.GdpoConfig, "2601.05242", "GRPO that compares each of several rewards by itself"),
 )

@@ -42,7 +42,7 @@ CRITICS: tuple[ObjectiveComponent, ...] = (
         uses=("reward", "sampler"),
         run_defaults=ALARM_DEFAULTS,
         modules=_value_head,
-        summary="answers of the model, each token judged by a critic that is trained beside it: PPO",
+        summary="PPO: answers of the model, with a critic trained beside it that values each token",
         source="https://arxiv.org/abs/1707.06347",
         layouts=ANY,
     ),

@@ -11,13 +11,13 @@ SAMPLERS: tuple[Component, ...] = (
         name="own",
         config=OwnConfig,
         build=OwnSampler,
-        summary="the model writes in the trainer, with the weights that are trained or a copy; what a run takes that names none",
+        summary="generates in the trainer, with the trained weights or a copy of them; the default",
         layouts=ANY,
     ),
     Component(
         name="copy",
         build=build_copy,
-        summary="the model writes in the trainer, always with a whole copy on each rank, as pipelines need it",
+        summary="generates in the trainer, always with a whole copy of the model on each rank, which pipelines need",
         layouts=ANY,
     ),
 )

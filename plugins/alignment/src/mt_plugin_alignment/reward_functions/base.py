@@ -36,7 +36,7 @@ class RewardOptions(MtConfig):
     """Options that every reward has."""
 
     weight: float = Field(
-        1.0, ge=-1000, le=1000, description="what it counts in the sum of all rewards; 0 only reports it"
+        1.0, ge=-1000, le=1000, description="factor of the reward in the sum of all; 0 only reports it"
     )
 
 

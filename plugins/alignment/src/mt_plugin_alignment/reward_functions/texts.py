@@ -114,7 +114,7 @@ class LengthConfig(RewardOptions):
     """From when on an answer is too long."""
 
     most: int = Field(gt=0, description="tokens that an answer may have without a loss")
-    ramp: int = Field(gt=0, description="tokens over which the score falls from 0 to -1 behind that")
+    ramp: int = Field(gt=0, description="tokens beyond most over which the score falls from 0 to -1")
 
 
 class Length:

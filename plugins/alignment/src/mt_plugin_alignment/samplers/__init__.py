@@ -1,1 +1,1 @@
-"""Samplers: what writes the answers that are learned from."""
+"""Samplers: generate the answers that a run learns from."""

@@ -28,9 +28,16 @@ class SetConfig(MtConfig):
         min_length=1,
         description="file, folder or pattern of the set's own files; without it the set comes from the Hub",
     )
-    eval_path: str | None = Field(None, min_length=1, description="rows for evaluation, from a place of their own")
-    sha256: str | None = Field(None, min_length=64, max_length=64, description="what the file of path has to hash to")
-    sha1: str | None = Field(None, min_length=40, max_length=40, description="the same, for who publishes only this")
+    eval_path: str | None = Field(None, min_length=1, description="rows for evaluation, from another path")
+    sha256: str | None = Field(
+        None, min_length=64, max_length=64, description="SHA-256 that the file of path must have"
+    )
+    sha1: str | None = Field(
+        None,
+        min_length=40,
+        max_length=40,
+        description="SHA-1 that the file of path must have, if only this is published",
+    )
     subset: str | None = Field(None, min_length=1, description="configuration on the Hub; without it the set's own")
     split: str | None = Field(None, min_length=1, description="split on the Hub to train on; without it the set's own")
     eval_split: str | None = Field(None, min_length=1, description="split on the Hub to evaluate on")

@@ -25,7 +25,7 @@ class ChoiceConfig(EvaluationConfig):
     shot_order: Literal["file", "random"] = Field(
         "file", description="the first ones of the file, or drawn for each question from (seed, file and line)"
     )
-    seed: int = Field(0, ge=0, description="what random shots are drawn from")
+    seed: int = Field(0, ge=0, description="seed of random shots")
     limit: int | None = Field(None, ge=1, description="questions of each subject, the first ones; without it all")
     too_long: Literal["error", "skip"] = Field(
         "error",
@@ -122,7 +122,7 @@ class MultipleChoiceConfig(ChoiceConfig):
         None, min_length=1, description="what is scored behind the prompt: {choice}, {letter} or {fields}"
     )
     description: str | None = Field(None, min_length=0, description="text before shots and question, with {fields}")
-    delimiter: str | None = Field(None, min_length=0, description="what stands between prompt and target; a space")
+    delimiter: str | None = Field(None, min_length=0, description="text between prompt and target; a space")
     unanswered: Literal["error", "skip"] = Field(
         "error", description="what a row without an answer is; skipped ones are counted"
     )

@@ -33,7 +33,7 @@ class AnswersConfig(EvaluationConfig):
     )
     max_new_tokens: int = Field(256, ge=1, description="longest answer (tokens)")
     stop: tuple[str, ...] = Field((), description="texts before which an answer ends")
-    temperature: float = Field(0.0, ge=0, le=100, description="of sampling; 0 takes the likeliest token")
+    temperature: float = Field(0.0, ge=0, le=100, description="sampling temperature; 0 takes the most likely token")
     seed: int = Field(0, ge=0, description="seed of sampling")
     limit: int | None = Field(None, ge=1, description="rows that are asked, the first ones; none: all")
 
@@ -93,8 +93,8 @@ class PassAtKConfig(EvaluationConfig):
         (1,), min_length=1, description="answers of which one must be right, one figure for each (1,10)"
     )
     samples: int = Field(1, ge=1, le=10_000, description="answers to each problem, at least the largest k")
-    temperature: float = Field(0.8, ge=0, le=100, description="of sampling; 0 takes the likeliest token")
-    top_p: float = Field(0.95, gt=0, le=1, description="of sampling: likeliest tokens of so much probability together")
+    temperature: float = Field(0.8, ge=0, le=100, description="sampling temperature; 0 takes the most likely token")
+    top_p: float = Field(0.95, gt=0, le=1, description="sample from the most likely tokens with this total probability")
     max_new_tokens: int = Field(512, ge=1, description="longest answer (tokens)")
     seed: int = Field(0, ge=0, description="seed of sampling")
     limit: int | None = Field(None, ge=1, description="problems that are asked, the first ones; none: all")

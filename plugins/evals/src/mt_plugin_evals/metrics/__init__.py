@@ -1,1 +1,1 @@
-"""Metrics: figures of predictions beside what was expected."""
+"""Metrics: figures that compare predictions with references."""

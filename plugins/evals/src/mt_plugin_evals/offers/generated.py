@@ -56,7 +56,7 @@ EVALUATIONS: tuple[EvaluationComponent, ...] = (
         build=_answers,
         parts=answers_parts,
         needs=_TEXTS,
-        summary="answers to the rows of a dataset, by any metrics",
+        summary="generated answers to the rows of a dataset, scored by any metrics",
     ),
     EvaluationComponent(
         name="gsm8k",
@@ -73,7 +73,7 @@ EVALUATIONS: tuple[EvaluationComponent, ...] = (
         build=_pass_at_k,
         parts=pass_at_k_parts,
         needs=_TEXTS,
-        summary="programs that the model writes, run without files and network; must be allowed by name",
+        summary="generated programs, executed without files and network; must be allowed by name",
         source="https://arxiv.org/abs/2107.03374",
     ),
     EvaluationComponent(
@@ -81,7 +81,7 @@ EVALUATIONS: tuple[EvaluationComponent, ...] = (
         config=HarnessConfig,
         build=_harness,
         needs=frozenset({"scores"}),
-        summary="tasks of lm-evaluation-harness over the model as it is; those that let it write need texts",
+        summary="tasks of lm-evaluation-harness on the model in memory; tasks that generate need a layout that can",
         source="https://github.com/EleutherAI/lm-evaluation-harness",
     ),
 )

@@ -83,14 +83,17 @@ METRICS: tuple[Component, ...] = (
     _metric(
         "exact-match",
         _exact_match,
-        "share of answers that are a reference, both normalised as SQuAD does",
+        "share of answers equal to a reference, both normalised as SQuAD does",
         "https://arxiv.org/abs/1806.03822",
     ),
     _metric(
         "word-f1", _word_f1, "words shared with the best reference, SQuAD's F1", "https://arxiv.org/abs/1806.03822"
     ),
     _metric(
-        "number", _number, "right number at the end of an answer, as GSM8K has it", "https://arxiv.org/abs/2110.14168"
+        "number",
+        _number,
+        "share of right numbers at the end of an answer, as in GSM8K",
+        "https://arxiv.org/abs/2110.14168",
     ),
     _metric(
         "rouge",
@@ -112,7 +115,7 @@ METRICS: tuple[Component, ...] = (
     _metric(
         "choice-letter",
         _choice_letter,
-        "right letter after 'Answer:', and the share of answers without one",
+        "share of right letters after 'Answer:', and of answers without one",
         "https://github.com/openai/simple-evals",
         ChoiceLetterConfig,
     ),

@@ -65,7 +65,7 @@ EVALUATIONS: tuple[EvaluationComponent, ...] = (
         build=build_constrained,
         parts=MultipleChoiceConfig.choices_of,
         needs=frozenset({"scores", "texts"}),
-        summary="the same, with answers that the model writes itself under a trie of the choices",
+        summary="questions with choices: the model generates the answer, restricted to a trie of the choices",
         source="https://arxiv.org/abs/2010.00904",
     ),
     *(
@@ -120,7 +120,7 @@ METRICS: tuple[Component, ...] = (
         name="token-accuracy",
         config=TokenAccuracyConfig,
         build=TokenAccuracy,
-        summary="share of held-out tokens that are the likeliest, or among the k likeliest",
+        summary="share of held-out tokens that the model ranks first, or among its first k",
         source="https://huggingface.co/docs/transformers/main_classes/trainer",
     ),
 )

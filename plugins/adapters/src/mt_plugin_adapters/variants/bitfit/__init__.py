@@ -23,7 +23,7 @@ COMPONENT = AdapterComponent(
     name="bitfit",
     config=BitFitConfig,
     build=_build,
-    summary="trains the biases alone",
+    summary="trains the biases only",
     source="https://arxiv.org/abs/2106.10199",
     layouts=_TESTED,
 )

@@ -10,4 +10,4 @@ from mt_core import TargetConfig
 class BitFitConfig(TargetConfig):
     """The targets are those of ``add``; the biases that the model has are trained wherever they are."""
 
-    add: bool = Field(False, description="give each target without a bias one, which begins at 0")
+    add: bool = Field(False, description="add a bias to each target without one; it begins at 0")

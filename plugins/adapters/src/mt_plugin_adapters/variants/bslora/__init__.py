@@ -31,7 +31,7 @@ COMPONENT = AdapterComponent(
     name="bslora",
     config=BsLoraConfig,
     build=_build,
-    summary="a LoRA of its own, one of the block and one of the model, added up",
+    summary="the sum of three LoRAs: the layer's own, one shared in the block, one shared in the model",
     source="https://proceedings.mlr.press/v267/zhou25k.html",
     layouts=_TESTED,
 )

@@ -26,7 +26,7 @@ COMPONENT = AdapterComponent(
     name="eva",
     config=EvaConfig,
     build=_build,
-    summary="LoRA that begins as what the inputs vary in, with ranks where they vary most",
+    summary="LoRA initialised with the principal directions of the inputs, with higher ranks where these explain more",
     source="https://arxiv.org/abs/2410.07170",
     layouts=PROBED,
 )

@@ -15,8 +15,8 @@ class GoraConfig(ProbedConfig):
     rslora: bool = Field(True, description="multiply by alpha / sqrt(rank), as the paper does, instead of alpha / rank")
     gamma: float = Field(0.05, gt=0, description="how long the update begins, as a share of the gradient")
     min_rank: int = Field(4, gt=0, le=65_536, description="least rank of a layer")
-    max_rank: int = Field(32, gt=0, le=65_536, description="most; never more than the layer has")
-    seed: int = Field(0, ge=0, description="of A, which is drawn before there is a layer")
+    max_rank: int = Field(32, gt=0, le=65_536, description="largest rank of a layer; never more than its weight has")
+    seed: int = Field(0, ge=0, description="seed of A")
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:

@@ -38,7 +38,7 @@ COMPONENT = AdapterComponent(
     name="hira",
     config=HiraConfig,
     build=_build,
-    summary="the weight times a low-rank matrix, number by number, as the update",
+    summary="the elementwise product of the weight and a low-rank matrix as the update",
     source="https://openreview.net/forum?id=TwJrTz9cRS",
     layouts=_TESTED,
     peft_options=_options,

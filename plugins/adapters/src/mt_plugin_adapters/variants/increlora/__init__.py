@@ -34,7 +34,7 @@ COMPONENT = AdapterComponent(
     name="increlora",
     config=IncreLoraConfig,
     build=_build,
-    summary="LoRA whose ranks grow while it trains, where they matter most",
+    summary="LoRA whose ranks grow during training where they matter most",
     source="https://arxiv.org/abs/2308.12043",
     layouts=_TESTED,
 )

@@ -14,9 +14,7 @@ class IncreLoraConfig(LowRankConfig):
 
     rank: int = Field(1, gt=0, le=65_536, description="rank of every projection at first")
     target_rank: int = Field(8, gt=0, le=65_536, description="ranks at the end, on average over the projections")
-    max_rank: int = Field(
-        32, gt=0, le=65_536, description="most that a projection may grow to; memory is taken for as many"
-    )
+    max_rank: int = Field(32, gt=0, le=65_536, description="largest rank of a projection; memory is allocated for it")
     grow_by: int = Field(4, gt=0, le=65_536, description="ranks that a projection gets at once, and has in reserve")
     top: int = Field(8, gt=0, description="projections that grow at once: the most important ones")
     warmup_steps: int = Field(100, ge=0, description="updates before the first may grow")

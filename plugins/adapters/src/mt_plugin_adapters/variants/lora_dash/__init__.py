@@ -26,7 +26,7 @@ COMPONENT = AdapterComponent(
     name="lora-dash",
     config=DashConfig,
     build=_build,
-    summary="LoRA, and lengths of the singular directions that it has changed most",
+    summary="LoRA, and trained lengths for the singular directions that it has changed most",
     source="https://arxiv.org/abs/2409.01035",
     layouts=_TESTED,
 )

@@ -29,7 +29,7 @@ COMPONENT = AdapterComponent(
     name="lora-pro",
     config=LowRankConfig,
     build=_build,
-    summary="LoRA with gradients that move the weight as its own gradient would",
+    summary="LoRA with gradients changed to move the weight as its full gradient would",
     source="https://arxiv.org/abs/2407.18242",
     layouts=_TESTED,
 )

@@ -28,7 +28,7 @@ COMPONENT = AdapterComponent(
     name="mora",
     config=MoraConfig,
     build=_build,
-    summary="a square matrix of LoRA's size between maps without parameters",
+    summary="a square matrix with as many parameters as LoRA, between maps without parameters",
     source="https://arxiv.org/abs/2405.12130",
     layouts=_TESTED,
 )

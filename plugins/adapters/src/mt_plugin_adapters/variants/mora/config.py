@@ -12,7 +12,7 @@ from mt_plugin_adapters.rank_config import RankConfig
 class MoraConfig(RankConfig):
     """See ``RankConfig``."""
 
-    rank: int = Field(8, gt=0, le=65_536, description="of the LoRA that has as many parameters")
+    rank: int = Field(8, gt=0, le=65_536, description="rank of a LoRA with as many parameters")
     form: Literal["rotation", "sharing"] = Field(
         "rotation", description="how inputs get to the square matrix, and out of it"
     )

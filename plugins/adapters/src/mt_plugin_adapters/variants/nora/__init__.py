@@ -24,7 +24,7 @@ COMPONENT = AdapterComponent(
     name="nora",
     config=NoraConfig,
     build=_build,
-    summary="a trained LoRA of a small rank inside a frozen one of singular directions",
+    summary="a trained LoRA of small rank inside a frozen one made of singular directions",
     source="https://arxiv.org/abs/2408.10280",
     layouts=_TESTED,
 )

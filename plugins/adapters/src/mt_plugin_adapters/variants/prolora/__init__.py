@@ -25,7 +25,7 @@ COMPONENT = AdapterComponent(
     name="prolora",
     config=ProLoraConfig,
     build=_build,
-    summary="LoRA whose matrices repeat in pieces that are turned along the rank",
+    summary="LoRA whose matrices repeat a piece, each copy rolled along the rank",
     source="https://arxiv.org/abs/2402.16902",
     layouts=_TESTED,
 )

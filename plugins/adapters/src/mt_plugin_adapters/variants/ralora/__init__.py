@@ -26,7 +26,7 @@ COMPONENT = AdapterComponent(
     name="ralora",
     config=RaloraConfig,
     build=_build,
-    summary="LoRA in as many blocks as the gradient's effective rank asks for",
+    summary="block-diagonal LoRA with a number of blocks that follows the gradient's effective rank",
     source="https://openreview.net/forum?id=kObvnQ6pUx",
     layouts=PROBED,
     on_quantized=False,

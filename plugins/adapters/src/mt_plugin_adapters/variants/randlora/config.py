@@ -11,7 +11,10 @@ class RandLoraConfig(TargetConfig):
     """See ``TargetConfig``."""
 
     rank: int = Field(
-        32, gt=0, le=65_536, description="of each random product: a smaller one means more of them, and more parameters"
+        32,
+        gt=0,
+        le=65_536,
+        description="rank of each random product; a smaller rank means more products, and more parameters",
     )
     alpha: float = Field(640.0, gt=0, description="the update is multiplied by alpha / rank; the paper has 20 x rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of the adapter's inputs set to 0 in training")

@@ -24,7 +24,7 @@ COMPONENT = AdapterComponent(
     name="rasa",
     config=RasaConfig,
     build=_build,
-    summary="LoRA with some ranks of each layer in a pool that all blocks weigh",
+    summary="LoRA with some ranks of each layer in a pool that all blocks use, each with its own weights",
     source="https://arxiv.org/abs/2503.12576",
     layouts=_TESTED,
 )

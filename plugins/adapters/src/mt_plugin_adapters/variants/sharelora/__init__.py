@@ -23,7 +23,7 @@ COMPONENT = AdapterComponent(
     name="sharelora",
     config=ShareLoraConfig,
     build=_build,
-    summary="LoRA with A, B or both the same in all blocks",
+    summary="LoRA that shares A, B or both among all blocks",
     source="https://arxiv.org/abs/2406.10785",
     layouts=_TESTED,
 )

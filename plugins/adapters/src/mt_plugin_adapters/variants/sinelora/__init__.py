@@ -24,7 +24,7 @@ COMPONENT = AdapterComponent(
     name="sinelora",
     config=SineLoraConfig,
     build=_build,
-    summary="the sine of a low-rank matrix, number by number, as the update",
+    summary="the elementwise sine of a low-rank matrix as the update",
     source="https://arxiv.org/abs/2403.19243",
     layouts=_TESTED,
 )

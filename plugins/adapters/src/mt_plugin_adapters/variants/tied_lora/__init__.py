@@ -23,7 +23,7 @@ COMPONENT = AdapterComponent(
     name="tied-lora",
     config=LowRankConfig,
     build=_build,
-    summary="one trained pair for all blocks, two vectors a layer",
+    summary="one trained pair for all blocks, and two trained vectors in each layer",
     source="https://arxiv.org/abs/2311.09578",
     layouts=_TESTED,
 )

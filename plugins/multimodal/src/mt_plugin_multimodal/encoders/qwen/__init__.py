@@ -133,10 +133,10 @@ class Qwen25VLConfig(TowerConfig):
         default={"name": "merger"}, description="the projector and its options: {name: merger, factor: 2}"
     )
     mean: tuple[float, float, float] = Field(
-        (0.48145466, 0.4578275, 0.40821073), description="taken from red, green and blue, which are 0 to 1"
+        (0.48145466, 0.4578275, 0.40821073), description="subtracted from red, green and blue (0 to 1)"
     )
     std: tuple[float, float, float] = Field(
-        (0.26862954, 0.26130258, 0.27577711), description="divides red, green and blue after that"
+        (0.26862954, 0.26130258, 0.27577711), description="divides red, green and blue after the mean is subtracted"
     )
 
     @property

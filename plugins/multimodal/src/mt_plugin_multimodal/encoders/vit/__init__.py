@@ -163,10 +163,10 @@ class ClipConfig(ViTConfig):
     activation: Literal["quick_gelu", "gelu", "gelu_pytorch_tanh"] = Field("quick_gelu", description="inside the MLP")
     eps: float = Field(1e-5, gt=0, lt=1, description="added to the variance in LayerNorm")
     mean: tuple[float, float, float] = Field(
-        (0.48145466, 0.4578275, 0.40821073), description="taken from red, green and blue, which are 0 to 1"
+        (0.48145466, 0.4578275, 0.40821073), description="subtracted from red, green and blue (0 to 1)"
     )
     std: tuple[float, float, float] = Field(
-        (0.26862954, 0.26130258, 0.27577711), description="divides red, green and blue after that"
+        (0.26862954, 0.26130258, 0.27577711), description="divides red, green and blue after the mean is subtracted"
     )
 
 
@@ -201,9 +201,11 @@ class Dinov2Config(ViTConfig):
     gated: bool | None = Field(None, description="the MLP is SwiGLU, as in the largest size")
     keep_class: bool = Field(False, description="the class token is a feature, too, and stands before the patches")
     mean: tuple[float, float, float] = Field(
-        (0.485, 0.456, 0.406), description="taken from red, green and blue, which are 0 to 1"
+        (0.485, 0.456, 0.406), description="subtracted from red, green and blue (0 to 1)"
     )
-    std: tuple[float, float, float] = Field((0.229, 0.224, 0.225), description="divides red, green and blue after that")
+    std: tuple[float, float, float] = Field(
+        (0.229, 0.224, 0.225), description="divides red, green and blue after the mean is subtracted"
+    )
 
 
 def _width(config: ViTConfig) -> int:
