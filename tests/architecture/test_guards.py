@@ -50,6 +50,17 @@ def test_functions_are_short() -> None:
     assert [(name, size) for name, size in found if size > sizes.LONGEST] == []
 
 
+def test_docstrings_begin_with_the_thing_or_the_deed() -> None:
+    begins = re.compile(r'"""(?:What|Those|That of|Of|Whose) ')
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if begins.match(line.lstrip())
+    ]
+    assert found == [], "say what it is, or what it does: see CONTRIBUTING.md"
+
+
 def test_nothing_that_is_loaded_can_execute() -> None:
     forbidden = re.compile(
         r"weights_only\s*=\s*False|(?<![.\w])eval\(|pickle\.loads?\(|trust_remote_code\s*=\s*True|yaml\.unsafe"

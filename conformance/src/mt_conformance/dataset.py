@@ -46,7 +46,7 @@ class BaseDatasetConformance(BasePluginConformance):
     columns: Mapping[str, str] = {}
     """``data.columns``: our field name → the one in the rows."""
     bad_row: str = ""
-    """What the message about the bad row must contain: where it is (``rows.jsonl:2``)."""
+    """Text that the message about the bad row must contain: its place (``rows.jsonl:2``)."""
 
     def bad_options_in(self, folder: Path) -> Mapping[str, Any] | None:
         """Options for files of which one row is bad (and ``bad_row`` says where); ``None`` leaves the check out."""

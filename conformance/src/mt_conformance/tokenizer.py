@@ -33,7 +33,7 @@ NASTY = {
     "one word, very long": "a" * 2000,
     "many accents on one letter": "Z\u0351\u036b\u0343\u036a\u0302",
 }
-"""What is nasty about it → the text."""
+"""Texts that are hard for a tokenizer, by the reason."""
 
 
 class BaseTokenizerConformance(BasePluginConformance):

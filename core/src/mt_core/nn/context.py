@@ -57,7 +57,7 @@ BlockRunner = Callable[[nn.Module, Tensor, "BlockContext"], Tensor]
 
 @dataclass(frozen=True)
 class BlockContext:
-    """What blocks get in addition to hidden states. Every pipeline stage makes it from the batch alone.
+    """Inputs of a block in addition to hidden states. Every pipeline stage makes it from the batch alone.
 
     ``shared`` lets the first block compute something for all (rotary tables); it belongs to one forward of one stage, so
     a block computes what it does not find there. ``labels_BT`` (-100 where nothing is trained) is for what counts tokens: how much

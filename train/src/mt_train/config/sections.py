@@ -37,7 +37,7 @@ def count_or_auto(value: Any, most: int | None = None) -> Any:
 
 
 class DataConfig(MtConfig):
-    """What holds for any dataset.
+    """Options that hold for any dataset.
 
     ``None`` takes the objective's or the run's own default.
     """
@@ -386,7 +386,7 @@ class EvalConfig(Interval):
 
 
 class CheckpointConfig(Interval):
-    """What is saved, and when."""
+    """Options of checkpoints: what is saved, and when."""
 
     every_steps: int | Literal["auto"] | None = Field(
         500,
@@ -421,7 +421,7 @@ LEVEL_VARIABLE = "MT_LOG_LEVEL"
 
 
 class LogConfig(MtConfig):
-    """What a person sees while it trains."""
+    """Options of what a person sees while the run trains."""
 
     every_steps: int = Field(
         10, gt=0, description="optimizer steps between lines on the console, and records for TensorBoard and trackers"
