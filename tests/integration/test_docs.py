@@ -201,7 +201,7 @@ class Reader:
     def _install(self, place: str, *, editable: bool) -> None:
         """Into a folder of the test, from which this process and those that it starts import; edits of an editable one count.
 
-        The wheel is built as pip builds it, in a fork; that pip itself does, tests/alone/test_wheels.py and test_new_plugins.py show.
+        The wheel is built as pip builds it, in a fork; that pip itself builds a new plugin shows tests/alone/test_wheels.py.
         """
         site, package = str(Path(SITE).absolute()), Path(place.partition("[")[0]).absolute()
         with tempfile.TemporaryDirectory() as wheels:
