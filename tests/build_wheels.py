@@ -2,7 +2,7 @@
 
 Each is built by the backend that its ``pyproject.toml`` names, called as pip calls it (PEP 517) without isolation, in a fork of its
 own; pip starts Python three times for each. That pip builds what is here show ``integration/test_first_run.py`` and
-``alone/test_wheels.py``, and of new plugins the pages of the docs that install them (``integration/test_docs.py``).
+``alone/test_wheels.py``; the latter also a new plugin, from its folder.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import distributions
 from pathlib import Path
@@ -31,6 +33,7 @@ import forked_starts
 pytest_plugins = ["mt_conformance.fixtures", "pytester"]
 
 STARTS = pytest.StashKey[forked_starts.Starts]()
+ENDS = pytest.StashKey[list[float]]()
 
 PARITY_TABLE = "MT_PARITY_TABLE"
 """Environment variable: a file for the largest differences that the parity tests of all families have seen."""
@@ -77,16 +80,22 @@ TOGETHER = ("core/plugins",)
 """Folders whose files share what takes long to set up: one worker of ``pytest -n`` takes all of them."""
 
 ALONE_TESTS, PAGES = "alone/test_alone.py", "integration/test_docs.py"
-APART = (ALONE_TESTS, PAGES)
-"""Files whose parameters, a plugin or a page each, have nothing in common: workers share them."""
+"""Pages have nothing in common, so that workers share them one by one; plugins that are tested alone share what takes long to set up."""
 
 LONGEST = (
-    "integration/test_first_run.py",
-    *APART,
-    "core/plugins",
     "train/engine/test_layouts.py",
     "alignment/test_layouts.py",
     "adapters/test_layouts.py",
+    ALONE_TESTS,
+    "integration/test_first_run.py",
+    "core/plugins",
+    PAGES,
+    "integration/test_recipes.py",
+    "alignment/test_toy.py",
+    "train/engine/test_media_layouts.py",
+    "train/engine/test_experts.py",
+    "train/cli/test_supervisor.py",
+    "huggingface/test_layouts.py",
     "adapters/test_conformance.py",
     "integration/test_new_plugins.py",
     "integration/test_scale_out.py",
@@ -134,7 +143,18 @@ LONG = (
     *(
         f"{PAGES}::test_a_page_can_be_followed[docs/{page}.md]"
         for page in (
-            *("adapters", "add_a_model", "callbacks", "devices", "memory", "rewards", "scale_out", "search"),
+            *(
+                "adapters",
+                "add_a_model",
+                "callbacks",
+                "data",
+                "devices",
+                "memory",
+                "resume",
+                "rewards",
+                "scale_out",
+                "search",
+            ),
             "tutorial",
             "write/evaluation",
         )
@@ -160,7 +180,7 @@ LONG = (
             "trackers",
             "vllm",
         )
-        for test in ("test_its_requirements_are_met_and_it_is_all_that_is_listed", "test_a_part_of_its_suite_passes")
+        for test in ("test_it_is_all_that_is_listed", "test_a_part_of_its_suite_passes")
     ),
     "integration/test_first_run.py::test_a_quarter_of_the_first_run_learns_more_than_how_often_letters_occur",
     "integration/test_first_run.py::test_the_run_folder_is_complete",
@@ -213,9 +233,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def piece(nodeid: str) -> str:
-    """What a test goes to a worker with: its file, so that launches are shared, one of the folders above, or its parameter."""
+    """What a test goes to a worker with: its file, so that launches are shared, one of the folders above, or its page."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
-    if path in APART:
+    if path == PAGES:
         return f"{path}[{nodeid.partition('[')[2]}"
     return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
 
@@ -281,6 +301,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """In an environment with one plugin, imports of others are looked after."""
     if ALONE in os.environ:
         sys.meta_path.append(NeededByTests)
+    forked_starts.skip_fsync()
     config.stash[STARTS] = forked_starts.install()
 
 
@@ -297,16 +318,33 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """The numbers of a worker are added to those of the process that has workers."""
+    """The numbers of a worker are added to those of the process that has workers, and it is kept when it ended."""
+    node.config.stash.setdefault(ENDS, []).append(time.monotonic())
     for how, number in getattr(node, "workeroutput", {}).get("starts", {}).items():
         node.config.stash[STARTS].count[how] += number
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """How many commands were forked, and how many took the six seconds of a real start: pip, and what asks for it."""
+    """How many commands were forked, and how many took the six seconds of a real start: pip, and what asks for it.
+
+    Of workers, what lets one of them wait for another: how far apart they ended, and what is long and begun late.
+    """
     count = config.stash[STARTS].count
     if any(count.values()):
         terminalreporter.write_line(f"starts of tests: {count['forked']} forked, {count['real']} real")
+    if ends := config.stash.get(ENDS, []):
+        terminalreporter.write_line(f"the last worker ended {max(ends) - min(ends):.0f} s after the first")
+        if late := unnamed_files(report for reports in terminalreporter.stats.values() for report in reports):
+            terminalreporter.write_line(f"long, and not in LONGEST of tests/conftest.py: {', '.join(late)}")
+
+
+def unnamed_files(reports: Iterable[Any]) -> list[str]:
+    """Files that took half a minute of a worker and are not in ``LONGEST``, the longest first."""
+    seconds: Counter[str] = Counter()
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            seconds[piece(report.nodeid).partition("[")[0]] += report.duration
+    return [f"{name} {taken:.0f} s" for name, taken in seconds.most_common() if taken > 30 and name not in LONGEST]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from forked_starts import PRELOADED, Client, install, paths_of
+from forked_starts import PRELOADED, Client, install, paths_of, skip_fsync
 
 PATIENCE_SECONDS = 120.0
 
@@ -183,6 +183,7 @@ def preload() -> None:
         with suppress(OSError):
             if os.path.sameopenfile(number, 2):
                 os.close(number)
+    skip_fsync()
     gc.collect()
     gc.freeze()  # or every fork walks and copies all of it
     threads = len(os.listdir("/proc/self/task"))

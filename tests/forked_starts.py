@@ -4,9 +4,10 @@ These are Python modules and scripts of ours, our commands, and pytest. What is 
 start's would be: its pipes, signals, groups and exit codes are those of ``Popen`` itself. A process that asks has one server, which
 its first start brings up; a command has one too, so that the ranks that it launches are forked.
 
-A real start differs in four ways. What libraries print when they are imported is not seen, and importing takes no time; all
+A real start differs in five ways. What libraries print when they are imported is not seen, and importing takes no time; all
 forks of a server have the same hash seed; variables that are read at import must be those of the server, or the start is a real one;
-and a fork ends after its exit handlers, without taking its modules apart. Tests of such things say ``@pytest.mark.real_start``.
+a fork ends after its exit handlers, without taking its modules apart; and it waits for no disk. Tests of such things say
+``@pytest.mark.real_start``.
 Linux only, and only without a GPU: elsewhere every start is real.
 """
 
@@ -52,8 +53,10 @@ PRELOADED = (
     "PIL.PngImagePlugin",
     "PIL.PpmImagePlugin",
     "matplotlib.backends.backend_agg",
+    "hypothesis",
     "matplotlib.figure",
     "numpy.ctypeslib",
+    "pytest",
     "safetensors.torch",
     "tokenizers",
     "torch._dynamo",
@@ -323,6 +326,18 @@ def shadows(folder: str, imported: tuple[str, ...]) -> bool:
 def _plugins() -> list[str]:
     """Modules of the plugins that are installed."""
     return [point.module for point in entry_points(group="mt_core.plugins")]
+
+
+def skip_fsync() -> None:
+    """From now on, nothing of this process waits until what it wrote is on the disk: no test cuts the power.
+
+    Two steps of training wait 27 times. That they do, and in which order, is tested where ``os.fsync`` is replaced once more.
+    """
+
+    def fsync(file: Any) -> None:
+        os.fstat(file if isinstance(file, int) else file.fileno())  # as of the real one, ``OSError`` for what is closed
+
+    os.fsync = fsync
 
 
 def is_open(handle: int) -> bool:

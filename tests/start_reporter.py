@@ -53,6 +53,17 @@ def draw() -> None:
     print(json.dumps({"random": random.random(), "numpy": np.random.rand(), "torch": torch.rand(()).item()}))
 
 
+def sync() -> None:
+    """Of a file that is open, and of one that was."""
+    with open(__file__) as file:
+        said = [os.fsync(file), os.fsync(file.fileno())]
+    try:
+        os.fsync(1000)
+    except OSError as error:
+        said.append(error.strerror)
+    print(json.dumps({"by": getattr(os.fsync, "__module__", None), "said": said}))
+
+
 def launch(script: str) -> None:
     command = [sys.executable, script, "family"]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0) for _ in range(2)]
@@ -87,7 +98,7 @@ if __name__ == "__main__":
         time.sleep(60)
     elif what == "ignored":
         print(signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN)
-    elif what in ("report", "family", "draw"):
+    elif what in ("report", "family", "draw", "sync"):
         globals()[what]()
     elif what == "launch":
         launch(*rest)

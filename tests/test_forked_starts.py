@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -98,6 +99,13 @@ def test_every_start_draws_other_random_numbers(starts: forked_starts.Starts) ->
     drawn = [json.loads(done.stdout) for _ in range(2) for done in both(starts, "draw")]
     for kind in ("random", "numpy", "torch"):
         assert len({each[kind] for each in drawn}) == 4, kind
+
+
+def test_it_waits_for_no_disk_and_neither_does_this_process(starts: forked_starts.Starts) -> None:
+    forked, real = (json.loads(done.stdout) for done in both(starts, "sync"))
+    assert forked["said"] == real["said"] == [None, None, os.strerror(errno.EBADF)]
+    assert (forked["by"], real["by"]) == ("forked_starts", "posix")
+    assert os.fsync.__module__ == "forked_starts"
 
 
 def test_what_a_command_starts_is_forked_too_and_is_its_child(starts: forked_starts.Starts) -> None:

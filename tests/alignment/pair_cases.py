@@ -126,9 +126,16 @@ def hows(*, full: bool) -> list[tuple[str, str]]:
     ]
 
 
-def one_process() -> Cases:
+def whole_of(how: str) -> str:
+    """The run of one process with the same rows in a step."""
+    return f"{WHOLE}/packed" if how.endswith("packed") else WHOLE
+
+
+def one_process(*, full: bool) -> Cases:
     """Those that others are compared with, and what one process tries by itself."""
-    cases = {f"{kind}/{WHOLE}{end}": case(kind, f"{WHOLE}{end}") for kind in KINDS for end in ("", "/packed")}
+    compared = {(kind, whole_of(how)) for kind, how in hows(full=full)} | {(kind, WHOLE) for kind in KINDS}
+    both = (WHOLE, f"{WHOLE}/packed")
+    cases = {f"{kind}/{how}": case(kind, how) for kind in KINDS for how in both if (kind, how) in compared}
     cases |= {f"{kind}/one/micro {size}": case(kind, f"one/micro {size}") for kind in COUPLED for size in (1, 2, 4)}
     for kind in (*COUPLED, "terms"):
         cases |= {

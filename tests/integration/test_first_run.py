@@ -10,6 +10,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import forked_starts
 import pytest
 import torch
 
@@ -20,15 +21,14 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
 TAKING = {"mt-core", "mt-plugin-llama", "mt-plugin-standard", "mt-train"}
 """Distributions that take part in such a run."""
-WHOEVER_TESTS = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONUNBUFFERED")
-"""Variables that are nothing to a user: without them each command would compile torch anew, and none could be forked."""
 GOALS = {400: 1.9, 100: 2.85}
 """Steps → nats per byte on held-out text; a model that knows only how often each byte occurs has about 3. The command has 400 steps."""
 
 
 def run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     home = {"HOME": str(folder), "TMPDIR": str(folder), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
-    home |= {name: os.environ[name] for name in WHOEVER_TESTS if name in os.environ}
+    # Where bytecode is, and libraries on a hosted runner: without them each command would compile torch anew, and none could be forked.
+    home |= forked_starts.import_time_environment({name: os.environ[name] for name in os.environ if name not in home})
     return subprocess.run(
         command, cwd=folder, env={**home, **environment}, capture_output=True, text=True, timeout=1500, check=False
     )

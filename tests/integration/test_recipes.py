@@ -1,4 +1,4 @@
-"""Each installed recipe is planned on paper and trains two steps at a tiny size, with all its other keys as they are."""
+"""Each installed recipe is planned on paper, and trains two steps of a few rows at a tiny size, with all its other keys as they are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from mt_core.plugins.host import PluginHost
 from mt_train.assemble.discovery import load_plugins
 from mt_train.cli.train import main
 from mt_train.plugins.recipes import KIND, SHIPPED, recipe_file
+from mt_train.tracking import recorder
 
 HOST = load_plugins()
 RECIPES = {offer.component.name: offer for offer in HOST.offers(KIND)}
@@ -62,6 +64,13 @@ SIZES = {"images": ["--encoders.siglip.size", "so400m-14-384"], "llama-8b-full":
 TINY = {"qwen": "2.5-tiny", "gemma": "3-tiny"}
 
 
+@pytest.fixture(autouse=True)
+def _only_what_a_recipe_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins have been looked for, and a picture of two losses takes a sixth of a run."""
+    monkeypatch.setattr(PluginHost, "discover", lambda selection=None: HOST)
+    monkeypatch.setattr(recorder, "plot_losses", lambda *given, **named: None)
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
@@ -84,6 +93,8 @@ def command(name: str, rows: Path, size: str = "") -> list[str]:
     words = ["--recipe", name, "--model", family, "--model.variant", size or TINY.get(family, "tiny")]
     words += ["--dataset.path", str(rows / SHAPES.get(name, "answers.jsonl"))]
     words += [] if size else ["--train.sequence-len", "256", *SMALL.get(name, [])]
+    if not size and (micro := re.search(r"micro_batch_size: (\d+), global_batch_size", text)):
+        words += ["--train.global-batch-size", str(2 * int(micro[1]))]  # it accumulates, as with its own 16 to 128 rows
     words += ["--model.weights", "none"] if "weights:" in text else []
     words += ["--data.template", "chatml"] if "template: own" in text else []
     words += ["--data.eval", "4"] if "eval: 500" in text else []

@@ -29,8 +29,5 @@ def make_search() -> Callable[..., Search]:
 @pytest.fixture(autouse=True)
 def _here(kit_model: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "os.fsync", lambda handle: None
-    )  # no power is cut here, and a busy disk takes a second for each
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)

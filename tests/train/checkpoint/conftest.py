@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,12 +29,6 @@ def rank_files(value: float) -> Callable[[Path], list[Path]]:
 
 
 Save = Callable[..., Path]
-
-
-@pytest.fixture(autouse=True)
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here loses power, and waiting for a disk takes most of the time."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @pytest.fixture

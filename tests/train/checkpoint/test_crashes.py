@@ -128,30 +128,14 @@ def test_everything_is_on_the_disk_before_anything_points_at_it(
     assert events.index("rename .tmp-gone-step-00000001") > named, "rotation comes last"
 
 
-SAVER = """
-import sys
-from pathlib import Path
-from mt_train.checkpoint.store import CheckpointStore, Retention
-store = CheckpointStore(Path(sys.argv[1]))
-latest = store.latest()
-step = int(latest.name[-8:]) if latest else 0
-def write(folder):
-    files = [folder / "state" / f"rank-{rank:04d}.json" for rank in range(4)]
-    for file in files:
-        file.write_bytes(str(step).encode() * 5000)
-    return files
-while True:
-    step += 1
-    store.save(step, write=write, manifest={}, keep=Retention(last=2))
-    print(step, flush=True)
-"""
+SAVER = Path(__file__).with_name("saving_worker.py")
 
 
 def test_no_acknowledged_checkpoint_is_lost_to_sigkill(tmp_path: Path) -> None:
     """A process that does nothing but save is killed at random moments, and started again."""
     chance, acknowledged = random.Random(0), 0
     for _ in range(8):
-        process = subprocess.Popen([sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([sys.executable, str(SAVER), str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         seen = int(process.stdout.readline())
         assert seen == acknowledged + 1 or seen == acknowledged + 2, "it goes on where it stopped"

@@ -218,7 +218,6 @@ def test_a_run_of_which_a_rank_is_killed_twice_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.long
-@pytest.mark.real_start
 def test_a_run_goes_on_with_fewer_ranks_and_the_same_rows(
     tmp_path: Path, needs: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

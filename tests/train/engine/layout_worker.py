@@ -131,7 +131,7 @@ class Bench:
                 "masters": case.get("masters", "auto"),
                 "deepspeed": case.get("deepspeed", {}),
             },
-            "eval": {"every_steps": case.get("eval_every", 2)},
+            "eval": {"every_steps": case.get("eval_every", 2), **case.get("eval", {})},
             "checkpoint": {"keep_last": 50, **case.get("checkpoint", {})},
             **case.get("more", {}),
         }

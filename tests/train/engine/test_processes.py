@@ -74,35 +74,14 @@ def test_a_port_that_is_taken_or_missing_is_named_with_what_to_do(port: str, say
     assert "Traceback" not in result.stderr
 
 
-SHARED = """
-import json, os, sys, torch
-import torch.distributed as dist
-from mt_train.engine.processes import Process, gather_texts
-from mt_train.engine.sequence import sequence_group
-rank, world = int(sys.argv[1]), int(sys.argv[2])
-dist.init_process_group("gloo", store=dist.FileStore(sys.argv[3], world), rank=rank, world_size=world)
-calls = []
-for name in ("all_reduce", "broadcast", "all_gather", "new_group"):
-    def count(*given, own=getattr(dist, name), name=name, **named):
-        calls.append(name)
-        return own(*given, **named)
-    setattr(dist, name, count)
-texts = [gather_texts("" if rank == 1 else f"é{rank}" * rank), gather_texts("")]
-told, calls[:] = list(calls), []
-group = sequence_group(Process(rank, world, rank, torch.device("cpu")), 2)
-value = torch.tensor([10.0**rank])
-made = list(calls)
-dist.all_reduce(value, group=group)
-print(json.dumps([texts, told, made, value.item()]))
-dist.barrier()
-"""
+SHARED = Path(__file__).with_name("calls_worker.py")
 
 
 def test_texts_and_groups_of_all_ranks_take_as_many_calls_as_those_of_few(tmp_path: Path) -> None:
     """Four ranks: each hears all texts in order by two sums, and makes the one group that it is in, which adds up its own ranks alone."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", SHARED, str(rank), "4", str(tmp_path / "store")],
+            [sys.executable, str(SHARED), str(rank), "4", str(tmp_path / "store")],
             env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             text=True,
