@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig, Patterns
-from mt_core.files import is_remote
+from mt_core.config.secrets import redact
 from mt_train.config.deepspeed import DeepSpeedOptions
 from mt_train.config.pace import Interval
 from mt_train.config.ranks import MOST_PROCESSES
@@ -114,7 +114,8 @@ class DataConfig(MtConfig):
     cache: str | None = Field(
         "auto",
         min_length=1,
-        description="folder of encoded rows; auto is MT_CACHE or ~/.cache/mt/tokens for more than 50 MB of files; none is memory",
+        description="folder of encoded rows, or an address that has them (s3://bucket/tokens); auto is MT_CACHE or ~/.cache/mt/tokens for"
+        " more than 50 MB of files; none is memory",
     )
     workers: int | None = Field(
         None, gt=0, le=1024, description="processes that encode rows into the cache; default is one for each processor"
@@ -141,11 +142,10 @@ class DataConfig(MtConfig):
 
     @field_validator("cache")
     @classmethod
-    def _refuse_address(cls, value: str | None) -> str | None:
-        if value is not None and is_remote(value):
+    def _refuse_secret(cls, value: str | None) -> str | None:
+        if value is not None and redact(value) != value:
             raise ValueError(
-                f"{value} is an address, and a cache of tokens is mapped from a disk; copy its folder to one, and name that. Rows may stay"
-                " behind an address (dataset.path)"
+                f"{redact(value)} has a secret in it, and is saved with a run; give keys through the environment, and a plain address here"
             )
         return value
 

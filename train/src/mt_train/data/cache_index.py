@@ -127,7 +127,9 @@ class CacheIndex:
         return samples
 
 
-def write_places(folder: Path, counts: Sequence[Mapping[str, int]], chunks: Sequence[Mapping[str, NDArray[Any]]]) -> list[str]:
+def write_places(
+    folder: Path, counts: Sequence[Mapping[str, int]], chunks: Sequence[Mapping[str, NDArray[Any]]]
+) -> list[str]:
     """Write ``PLACES`` of some chunks with samples, one file a column; their names. Raises ``OSError``."""
     names = [name for name in next(iter(counts), ()) if name in PLACES]
     for name in names:

@@ -64,6 +64,12 @@ class ChunkedColumn:
         """Return the numbers of the chunks in which some values lie, each once."""
         return (np.unique(np.searchsorted(self._starts, places, side="right")) - 1).tolist()  # type: ignore[no-any-return]
 
+    def fetch_ahead(self, places: NDArray[np.int64]) -> None:
+        """Fetch at once the chunks in which some values lie, where they are behind an address (``remote_cache.RemotePart``)."""
+        fetch = getattr(self.parts[0], "fetch_with", None)
+        if fetch is not None:
+            fetch([self.parts[number] for number in self.chunks_of(places)])
+
     def _run(self, start: int, stop: int, step: int) -> NDArray[Any]:
         first = self._chunk_of(start)
         begin = self._bounds[first]
