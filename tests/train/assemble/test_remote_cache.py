@@ -63,13 +63,12 @@ def test_a_run_has_the_figures_of_a_cache_on_a_disk_and_so_has_its_resume(
     train(raw(bucket, str(bucket / "here")), output=tmp_path / "disk")
     train(raw(bucket, f"file://{bucket}/there"), output=tmp_path / "address")
     expected = figures(tmp_path / "disk")
-    assert len(expected) > 6
+    assert [each[0] for each in expected] == [1, 2, 3, 4, 5, 6]
     assert figures(tmp_path / "address") == expected
-    shutil.rmtree(tmp_path / "address/checkpoints/step-00000006")
     shutil.rmtree(tmp_path / "copies/chunks")  # another machine
-    train({}, resume=str(tmp_path / "address"))
-    again = dict((each[0], each) for each in figures(tmp_path / "address"))
-    assert again == dict((each[0], each) for each in expected)
+    train({}, resume=str(tmp_path / "address/checkpoints/step-00000003"))
+    again = {each[0]: each for each in figures(tmp_path / "address")}
+    assert again == {each[0]: each for each in expected}
     assert {path.name for path in (tmp_path / "copies").iterdir()} == {"chunks", "hashes"}, "nothing is encoded here"
 
 
@@ -102,4 +101,4 @@ def test_parts_and_cleaning_take_folders_alone(bucket: Path, capsys: pytest.Capt
     assert "removes nothing behind an address" in capsys.readouterr().err
     assert mt_data(["build", *words(bucket), "--data.cache", "s3://user:hunter22hunter@bucket/x"]) == 2
     assert "hunter22" not in (said := capsys.readouterr().err)
-    assert "has a secret in it" in said
+    assert "data.cache: looks like a secret" in said

@@ -107,6 +107,8 @@ def list_remote(url: str, *suffixes: str) -> list[RemoteFile]:
 
 
 def _list(url: str, suffixes: Sequence[str]) -> list[RemoteFile]:
+    from concurrent.futures import ThreadPoolExecutor  # here: listing plugins imports none of it
+
     files, name = remote_system(url)
     files.invalidate_cache()
     if glob.has_magic(name) and not attempt(url, lambda: files.exists(name)):
@@ -116,7 +118,8 @@ def _list(url: str, suffixes: Sequence[str]) -> list[RemoteFile]:
     else:
         found = _of_kind(url, attempt(url, lambda: files.find(name, detail=True)), suffixes)
     chosen = {name: info for name, info in found.items() if info["type"] == "file"}
-    return [_listed_file(files, name, info) for name, info in chosen.items()]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda pair: _listed_file(files, *pair), chosen.items()))
 
 
 def files_below(url: str) -> dict[str, RemoteFile]:

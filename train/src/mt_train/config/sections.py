@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig, Patterns
-from mt_core.config.secrets import redact
 from mt_train.config.deepspeed import DeepSpeedOptions
 from mt_train.config.pace import Interval
 from mt_train.config.ranks import MOST_PROCESSES
@@ -138,15 +137,6 @@ class DataConfig(MtConfig):
             glued := [key for key, item in value.items() if item is None and ":" in str(key)]
         ):
             raise ValueError(f"{glued[0]!r} is read as one word; write a space after each colon: {{ours: theirs}}")
-        return value
-
-    @field_validator("cache")
-    @classmethod
-    def _refuse_secret(cls, value: str | None) -> str | None:
-        if value is not None and redact(value) != value:
-            raise ValueError(
-                f"{redact(value)} has a secret in it, and is saved with a run; give keys through the environment, and a plain address here"
-            )
         return value
 
     @field_validator("media_patterns")

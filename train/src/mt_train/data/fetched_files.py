@@ -28,7 +28,7 @@ LIMIT = "MT_CHUNK_CACHE_GIB"
 GIB = 1 << 30
 _DEFAULT_GIB = 100
 _TOLD_SECONDS, _WAIT_SECONDS = 10.0, 600.0
-"""Time after which somebody is told that room is waited for, and after which that is an error."""
+"""Time after which somebody is told that room is waited for, which is an error where the disk is full, and after which it always is."""
 _AT_ONCE = 8
 _NAME = re.compile(r"[0-9a-f]{64}-(\d+)(\.part)?")
 _PIECE = 1 << 20
@@ -153,7 +153,7 @@ class FetchedFiles:
     def _make_room(self, part: Path, wanted: WantedFile) -> None:
         """Make the folder ``part``, which stands for the size in its name, once copies that nobody reads have made room for it.
 
-        Raises ``DataError`` where the disk has none, or what others read is in the way for too long.
+        Raises ``DataError`` where the disk is full, or what others read is in the way for too long.
         """
         began, told = time.monotonic(), False
         while True:
@@ -163,7 +163,7 @@ class FetchedFiles:
                     part.mkdir(exist_ok=True)
                     return
             waited = time.monotonic() - began
-            if waited > _WAIT_SECONDS or free + used < wanted.size:
+            if waited > (_WAIT_SECONDS if free >= wanted.size else _TOLD_SECONDS):  # a disk is seldom full for a moment
                 raise DataError(
                     f"{wanted.url} needs {_gib(wanted.size)} in {self.root}, where {_gib(used)} are in use, {_gib(self.limit)} are"
                     f" allowed ({LIMIT}) and {_gib(free)} are free. Raise {LIMIT}, make room, or set MT_CACHE to another folder"
@@ -194,7 +194,8 @@ class FetchedFiles:
             lock = claim(self._lock_of(path.stem))
             if lock is None:
                 return False
-            shutil.rmtree(path)
+            with suppress(FileNotFoundError):  # whole since it was looked for
+                shutil.rmtree(path)
             self._lock_of(path.stem).unlink(missing_ok=True)
             os.close(lock)
             return True
@@ -206,7 +207,7 @@ class FetchedFiles:
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+            path.unlink(missing_ok=True)
         except BlockingIOError:
             return False
         finally:
