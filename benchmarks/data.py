@@ -253,7 +253,8 @@ def time_opening(folder: Path) -> dict[str, float]:
     import numpy as np
 
     from mt_core.nn import TokenObjective
-    from mt_train.data.cache_folder import HASH, HASHES, KNOWN, META, open_samples
+    from mt_train.data.cache_folder import open_samples
+    from mt_train.data.cache_index import HASH, HASHES, KNOWN, META
     from mt_train.data.columns import COLUMNS, dtype_of
     from mt_train.data.loader import make_batch
 

@@ -102,6 +102,7 @@ LONGEST = (
     "optim/test_layouts.py",
     "families/test_families.py",
     "train/engine/test_resume.py",
+    "train/data/test_remote_cache.py",
     "train/evaluate/test_subject.py",
     "train/cli/test_stopping.py",
     "faults/test_processes.py",

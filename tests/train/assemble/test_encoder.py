@@ -338,3 +338,50 @@ def test_changed_code_of_the_core_and_of_training_encodes_anew(
     monkeypatch.setitem(sys.modules, package, SimpleNamespace(__path__=[str(copy)]))
     run()
     assert sorted(reads) == list(range(40))
+
+
+def test_the_same_files_in_another_place_are_the_same_rows(
+    run: Run, rows: Path, reads: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "copies"))
+    (tmp_path / "deep/er").mkdir(parents=True)
+    there = Path(shutil.copy(rows, tmp_path / "deep/er"))
+    first = run()
+    reads.clear()
+    for path in (there, f"file://{there}", tmp_path / "deep", str(tmp_path / "deep/**/*.jsonl")):
+        assert run(path).train.fingerprint() == first.train.fingerprint()
+    assert not reads
+    other = there.rename(there.with_name("other.jsonl"))  # a dataset may read names
+    run(other)
+    assert len(reads) == 40
+    reads.clear()
+    shutil.copy(rows, tmp_path / "deep")
+    run(tmp_path / "deep")
+    assert len(reads) == 80
+
+
+def test_a_tokenizer_in_another_place_is_the_same_and_one_whose_file_changed_is_not(
+    rows: Path, reads: list[int], tmp_path: Path
+) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({"row": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    (tmp_path / "first").mkdir()
+    words.save(str(tmp_path / "first/tokenizer.json"))
+    copy = Path(shutil.copytree(tmp_path / "first", tmp_path / "copy"))
+    host = PluginHost.discover()
+
+    def build(path: Path) -> None:
+        raw = {"model": {"name": "llama", "vocab_size": 512}, "dataset": {"name": "jsonl", "path": str(rows)}}
+        raw |= {"tokenizer": {"name": "huggingface", "path": str(path)}}
+        data = {"cache": str(tmp_path / "tokens"), "workers": 1, "eval": None}
+        build_data(Parts.of(resolve({**raw, "data": data}, host)))
+
+    build(tmp_path / "first")
+    reads.clear()
+    build(copy)
+    assert not reads
+    (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text() + " ")
+    build(copy)
+    assert len(reads) == 40

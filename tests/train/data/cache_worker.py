@@ -15,6 +15,7 @@ from mt_train.data.encoding import Rules
 
 ROWS = 320
 RULES = Rules(max_len=12, truncation="split")
+MADE_OF = {"rows": "made up"}
 CHUNK_ROWS = 16
 """Rows of a chunk, for whoever uses this."""
 
@@ -45,14 +46,14 @@ class Count:
 def make(root: Path, *, workers: int, seconds: float = 0.0, rules: Rules = RULES) -> Any:
     """The samples of the made-up rows."""
     cache = TokenCache(root, workers, lambda text: None, lambda: nullcontext(lambda done, total: None))
-    return cache.samples("key", lambda: (Rows(seconds), range(ROWS)), Count(), rules)
+    return cache.samples("key", lambda: (Rows(seconds), range(ROWS)), Count(), rules, made_of=MADE_OF)
 
 
 def encode_share(root: Path, share: chunks.Share, *, workers: int = 1, seconds: float = 0.0) -> None:
     """Encode a share of the made-up rows."""
     cache = TokenCache(root, workers, lambda text: None, lambda: nullcontext(lambda done, total: None))
     source = (Rows(seconds), range(ROWS))
-    cache.encode_share("key", lambda: source, Count(), RULES, made_of={"rows": "made up"}, share=share)
+    cache.encode_share("key", lambda: source, Count(), RULES, made_of=MADE_OF, share=share)
 
 
 if __name__ == "__main__":

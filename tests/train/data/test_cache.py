@@ -21,7 +21,8 @@ import pytest
 from mt_core.errors import DataError
 from mt_train.data import cache as cache_module
 from mt_train.data import chunk_files, chunks
-from mt_train.data.cache_folder import HASHES, META, building_of, open_samples
+from mt_train.data.cache_folder import building_of, open_samples
+from mt_train.data.cache_index import HASHES, META
 from mt_train.data.encoding import encode
 from mt_train.data.measures import count_duplicates
 
@@ -288,7 +289,7 @@ def test_a_file_of_the_cache_that_is_gone_is_made_anew_and_who_reads_keeps_what_
     reader = cache.samples("key", lambda: pytest.fail("not opened"), Count(), RULES)
     first = reader[0].ids.tolist()
     (tmp_path / "key/chunk-000002").unlink()
-    samples = cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES)
+    samples = cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES, made_of=worker.MADE_OF)
     assert len(said) == 1, "it does not wait for the reader"
     assert content(tmp_path / "key") == content(cache_folder)
     assert reader[0].ids.tolist() == samples[0].ids.tolist() == first

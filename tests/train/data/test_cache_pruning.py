@@ -19,7 +19,7 @@ from mt_tools.cli.data import main
 from mt_train.assemble.identity import MEMORY, file_hash
 from mt_train.data import cache_pruning as leftovers_module
 from mt_train.data.cache import TokenCache
-from mt_train.data.cache_folder import META
+from mt_train.data.cache_index import META
 from mt_train.data.cache_pruning import find_stale_keys
 from mt_train.data.encoding import Rules
 from mt_train.data.locks import claim, hold_lock, lock_of

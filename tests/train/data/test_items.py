@@ -17,7 +17,8 @@ from mt_core import Rejected, Sample
 from mt_core.errors import ComponentError, DataError
 from mt_core.nn import TokenObjective
 from mt_train.data.cache import TokenCache
-from mt_train.data.cache_folder import META, DamagedCacheError, open_samples, seal
+from mt_train.data.cache_folder import DamagedCacheError, open_samples
+from mt_train.data.cache_index import META, seal
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.items import fit_item
 from mt_train.data.lengths import NOTHING_LEFT, Lengths

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from mt_core import DataError, Sample
 from mt_core.nn import TokenObjective
-from mt_train.data.cache_folder import FINGERPRINT, HASH, HASHES, KNOWN, META, open_samples, seal
+from mt_train.data.cache_folder import open_samples
+from mt_train.data.cache_index import FINGERPRINT, HASHES, KNOWN, META, seal
 from mt_train.data.columns import dtype_of
 from mt_train.data.loader import Loader
 from mt_train.data.samples import EncodedSamples
@@ -61,11 +62,15 @@ def resident_bytes() -> int:
 def make_huge_set(folder: Path, count: int) -> None:
     """Two chunks, of ``count`` samples without content: files with holes, whose last offsets are right."""
     index = {f"chunk-{number:06}": make_huge_chunk(folder / f"chunk-{number:06}", count // 2) for number in range(2)}
-    for name in (HASHES, KNOWN):
+    sizes = {HASHES: count, KNOWN: count, "ends": count + 1, "row_id_ends": count + 1, "weighted": 0, "weight_ends": 1}
+    for name, size in sizes.items():
         with (folder / name).open("wb") as file:
-            file.truncate(count * HASH.itemsize)
+            file.truncate(size * 8)
+            if end := {"ends": count * 8, "row_id_ends": count}.get(name):
+                file.seek(count * 8)
+                file.write(np.int64(end).tobytes())
     report = {"rows_read": count, "rows_kept": count, "rows_dropped": {}, "samples": count, "highest_id": 7}
-    (folder / META).write_bytes(seal(json.dumps({"report": report, "chunks": index, "files": {}})))
+    (folder / META).write_bytes(seal(json.dumps({"report": report, "chunks": index, "files": {}, "made_of": {}})))
     (folder / FINGERPRINT).write_bytes(seal(json.dumps({"sha256": "known"})))
 
 

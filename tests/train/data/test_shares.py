@@ -21,7 +21,8 @@ import pytest
 from mt_core.errors import DataError
 from mt_train.data import chunk_files, chunks, leases
 from mt_train.data.cache import TokenCache, UnusableCacheError
-from mt_train.data.cache_folder import FINGERPRINT, PLAN, open_samples
+from mt_train.data.cache_folder import open_samples
+from mt_train.data.cache_index import FINGERPRINT, PLAN
 from mt_train.data.chunks import Share
 from mt_train.data.encoding import encode
 from mt_train.data.leases import LEASE_SECONDS, hold_lease
@@ -32,7 +33,7 @@ assert _spec is not None
 assert _spec.loader is not None
 worker = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(worker)
-MADE_OF = {"rows": "made up"}
+MADE_OF = worker.MADE_OF
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -148,7 +149,7 @@ def test_only_a_damaged_chunk_is_encoded_again(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(worker.Rows, "row", lambda self, index: (read.append(index), row(self, index))[1])
     said: list[str] = []
     source = (worker.Rows(0.0), range(worker.ROWS))
-    cache_in(tmp_path, said).samples("key", lambda: source, worker.Count(), worker.RULES)
+    cache_in(tmp_path, said).samples("key", lambda: source, worker.Count(), worker.RULES, made_of=MADE_OF)
     assert "is damaged; its rows are encoded anew" in said[0]
     assert read == list(range(80, 96))
     assert content(tmp_path / "key") == before

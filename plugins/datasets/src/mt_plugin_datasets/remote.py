@@ -101,6 +101,14 @@ def forget_remote() -> None:
 
 def list_remote(url: str, *suffixes: str) -> list[RemoteFile]:
     """Return the files behind an address, by the rules of ``files_of``. Raises ``DataError`` for an empty or unserved address."""
+    if not (found := _list(url, suffixes)):
+        raise DataError(f"{url} stands for no {' or '.join(suffixes)} file. Set it to a file, a folder or a pattern")
+    return found
+
+
+def _list(url: str, suffixes: Sequence[str]) -> list[RemoteFile]:
+    from concurrent.futures import ThreadPoolExecutor  # here: listing plugins imports none of it
+
     files, name = remote_system(url)
     files.invalidate_cache()
     if glob.has_magic(name) and not attempt(url, lambda: files.exists(name)):
@@ -110,15 +118,14 @@ def list_remote(url: str, *suffixes: str) -> list[RemoteFile]:
     else:
         found = _of_kind(url, attempt(url, lambda: files.find(name, detail=True)), suffixes)
     chosen = {name: info for name, info in found.items() if info["type"] == "file"}
-    if not chosen:
-        raise DataError(f"{url} stands for no {' or '.join(suffixes)} file. Set it to a file, a folder or a pattern")
-    return [_listed_file(files, name, info) for name, info in chosen.items()]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda pair: _listed_file(files, *pair), chosen.items()))
 
 
 def files_below(url: str) -> dict[str, RemoteFile]:
-    """Path below an address → file, without fetching any. Raises ``DataError`` as ``list_remote`` does."""
-    found = list_remote(url)
-    root = str(found[0].files._strip_protocol(url)).rstrip("/")
+    """Path below an address → file, without fetching any; none of an empty folder. Raises ``DataError`` where nothing is there."""
+    found = _list(url, ())
+    root = str(remote_system(url)[1]).rstrip("/")
     return {each.name.removeprefix(root).lstrip("/"): each for each in found}
 
 
@@ -145,8 +152,9 @@ def remote_system(url: str) -> tuple[Any, str]:
     return files, name
 
 
-def attempt(url: str, call: Callable[[], _T]) -> _T:
-    """Return the result of ``call``; a storage that fails is asked again after an announced wait. Raises ``DataError`` where it refuses."""
+def attempt(url: str, call: Callable[[], _T], deed: str = "fetched") -> _T:
+    """Return the result of ``call``, which fetches or writes a file (``deed``); a storage that fails is asked again after an announced
+    wait. Raises ``DataError`` where it refuses."""
     for wait in (*WAITS, None):
         try:
             return call()
@@ -160,7 +168,7 @@ def attempt(url: str, call: Callable[[], _T]) -> _T:
                 ) from error
             if wait is None:
                 raise DataError(
-                    f"{url} cannot be fetched, tried {len(WAITS) + 1} times ({said}). Start again: what is here is kept"
+                    f"{url} cannot be {deed}, tried {len(WAITS) + 1} times ({said}). Start again: what is {deed} is kept"
                 ) from error
             logging.getLogger("mt_core").warning(f"{url} is not served now ({said}); asked again in {wait:g} s")
             time.sleep(wait)
@@ -188,6 +196,20 @@ def fetch(file: RemoteFile, place: Path) -> None:
             part.unlink()
             raise DataError(f"{file.address} changed while it was fetched. Start again once nobody writes it")
         os.replace(part, place)
+
+
+def put(place: Path, url: str) -> None:
+    """Copy a file to an address, and see that all of it is there. Raises ``DataError``."""
+    files, name = remote_system(url)
+
+    def copy() -> None:
+        files.makedirs(name.rpartition("/")[0], exist_ok=True)
+        files.put_file(str(place), name)
+        files.invalidate_cache()
+        if (size := files.info(name)["size"]) != place.stat().st_size:
+            raise OSError(f"{size:,} bytes are there instead of {place.stat().st_size:,}")
+
+    attempt(url, copy, "written")
 
 
 def _piece(file: RemoteFile, start: int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact_values
 from mt_core.errors import DataError, UsageError, did_you_mean, show_value
+from mt_core.files import cache_root, is_remote
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
@@ -32,6 +33,7 @@ HEAD = """usage: mt-data inspect|build [--dataset NAME --dataset.path PATH] [--c
 inspect reads and encodes the rows of a run as mt-train would, and shows what became of them. The keys are those of
 mt-train; without --model the tokenizer alone decides. Bad rows are counted, listed and make it end with 1.
 build encodes them into the token cache (--data.cache), where mt-train with the same keys finds them; it wants --model.
+With an address (--data.cache s3://bucket/tokens) it encodes in MT_CACHE and copies the result there, the index last.
 clean shows what of the token cache nobody has used for long, and removes it with --yes; what is in use stays.
 
   --config FILE              YAML or JSON config of a run; options on the command line win
@@ -142,7 +144,16 @@ def _build(line: CommandLine, host: PluginHost) -> int:
     from mt_train.assemble.encoder import cache_folder
     from mt_train.assemble.identity import AUTO_BYTES, source_files
 
-    parts = Parts.of(resolve(raw_of(line, host), host))
+    raw = raw_of(line, host)
+    parts = Parts.of(resolve(raw, host))
+    url = parts.config.data.cache or ""
+    if is_remote(url):
+        if share is not None or finishes:
+            raise UsageError(
+                f"parts are encoded in a folder that machines share, and {url} is an address: name a folder for --part and --finish"
+                f" (--data.cache FOLDER), then copy it with MT_CACHE=FOLDER mt-data build … --data.cache {url}"
+            )
+        parts = Parts.of(resolve({**raw, "data": {**raw["data"], "cache": str(cache_root())}}, host))
     config, files = parts.config, source_files(parts)
     if files is None:
         raise UsageError(
@@ -156,7 +167,7 @@ def _build(line: CommandLine, host: PluginHost) -> int:
             f" files of {AUTO_BYTES / 1e6:.0f} MB or more; name a folder with --data.cache FOLDER, here and for mt-train"
         )
     from mt_train.assemble.data import build_data  # torch loads from here on
-    from mt_train.assemble.shares import encode_share, finish_shares
+    from mt_train.assemble.shares import encode_share, finish_shares, put_caches
 
     if share is not None:
         encode_share(parts, share)
@@ -167,6 +178,8 @@ def _build(line: CommandLine, host: PluginHost) -> int:
         show(f"training   {train.describe()}")
         show(f"held out   {'the end of it' if held_out is None else held_out.describe()}")
     show(f"cache      {folder.absolute()}")
+    for copied in put_caches(parts, url) if is_remote(url) else ():
+        show(f"copied to  {copied}")
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import UsageError
-from mt_core.files import cache_root
+from mt_core.files import cache_root, is_remote
 from mt_core.tracking.logs import notice
 from mt_train.assemble.identity import old_hashes
 from mt_train.checkpoint.files import amount
@@ -70,6 +70,10 @@ def _root(raw: Mapping[str, Any]) -> Path:
         return cache_root()
     if not isinstance(given, str):
         raise UsageError(f"data.cache is {given!r} and names no folder; name one with --data.cache FOLDER")
+    if is_remote(given):
+        raise UsageError(
+            f"mt-data clean removes nothing behind an address, got --data.cache {given}; name a folder here"
+        )
     root = Path(expanduser(expand(given)))
     if not root.is_dir():
         raise UsageError(f"data.cache={given}: there is no such folder; name the one that the runs use")

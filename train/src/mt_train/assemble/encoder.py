@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mt_core.config.terminal import drawing_stream
 from mt_core.errors import DataError
-from mt_core.files import cache_root
+from mt_core.files import cache_root, is_remote
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Tokenizer
 from mt_core.tracking.logs import notice
@@ -22,10 +22,15 @@ from mt_train.assemble.parts import Parts
 from mt_train.config.sections import DataConfig
 from mt_train.data.cache import Open, TokenCache, UnusableCacheError
 from mt_train.data.chunks import Progress, Share
-from mt_train.data.encoding import Rules, encode
+from mt_train.data.encoding import Rules, encode, refuse_bad_rows
+from mt_train.data.fetched_files import FetchedFiles
+from mt_train.data.remote_cache import RemoteCache
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 from mt_train.tracking.logs import first_notice
+
+CHUNKS = "chunks"
+"""Folder beside the keys: files of caches behind addresses."""
 
 _LINE_SECONDS = 10.0
 """Time between lines of progress where nobody watches."""
@@ -46,6 +51,12 @@ class Encoder:
 
         Raises ``DataError`` for a bad row.
         """
+        if self._remote is not None:
+            remote, about_rows = self._remote
+            found = remote.samples(about_rows.key(split), about_rows.made_of(split))
+            refuse_bad_rows(found.report, self._rules)  # whoever made it may have skipped them
+            found.reader = self._rules.reader
+            return found
         if self._cache is not None:
             cache, about_rows, check = self._cache
             try:
@@ -72,6 +83,23 @@ class Encoder:
         cache, about_rows, _ = self._cache
         return cache.finish_shares(about_rows.key(split), self._rules, made_of=about_rows.made_of(split))
 
+    def folder(self, split: str) -> Path:
+        """Return the folder of a split in the token cache, which there has to be."""
+        assert self._cache is not None, "who calls has asked for its folder"
+        cache, about_rows, _ = self._cache
+        return cache.root / about_rows.key(split)
+
+    @cached_property
+    def _remote(self) -> tuple[RemoteCache, Identity] | None:
+        """The cache behind an address, and what the key is made of; ``None`` for another one. Raises ``DataError``."""
+        url = self._parts.config.data.cache
+        if url is None or self._files is None or not is_remote(url):
+            return None
+        root = cache_root()
+        fetched = FetchedFiles.of_machine(root / CHUNKS, first_notice)
+        about_rows = identity(self._parts, self._tokenizer, self._rules, self._files, root / MEMORY)
+        return RemoteCache(url.rstrip("/"), fetched), about_rows
+
     @cached_property
     def _cache(self) -> tuple[TokenCache, Identity, Callable[[], None]] | None:
         """The cache, what the key is made of, and what checks that it still holds; ``None`` where tokens stay in memory."""
@@ -96,9 +124,10 @@ def cached_files(parts: Parts) -> Files | None:
 
 
 def cache_folder(data: DataConfig, files: Files | None) -> Path | None:
-    """Return where the token cache of a run with these source files is; ``None`` where its tokens stay in memory."""
+    """Return where the token cache of a run with these source files is; ``None`` where its tokens stay in memory, or are behind an
+    address."""
     wish = data.cache
-    if wish is None or files is None:
+    if wish is None or files is None or is_remote(wish):
         return None
     if wish != "auto":
         return Path(expanduser(wish))

@@ -25,7 +25,7 @@ from safetensors.numpy import load, save
 from torch import Tensor, nn
 
 from mt_core.errors import CheckpointError, ComponentError
-from mt_core.files import cache_root
+from mt_core.files import cache_root, is_remote
 from mt_core.model_protocols import HasReference, Objective
 from mt_core.nn import Batch
 from mt_core.tracking.logs import notice
@@ -217,7 +217,8 @@ def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples], plan: Plan) -
     if config.data.cache is None:
         return None
     makers = [offer for place, offer in parts.offers.items() if place.partition(".")[0] in MAKERS]
-    folder = cache_root() if config.data.cache == "auto" else Path(config.data.cache).expanduser()
+    is_here = config.data.cache != "auto" and not is_remote(config.data.cache)
+    folder = Path(config.data.cache).expanduser() if is_here else cache_root()
     told = {
         "rows": {split: samples.fingerprint() for split, samples in splits.items()},
         "model": config.model.as_raw(),

@@ -1,4 +1,4 @@
-"""A token cache by many: each process encodes a share of the chunks, and one makes a cache of them."""
+"""A token cache by many: each process encodes a share of the chunks, and one makes a cache of them; and caches put behind an address."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from mt_train.assemble.data import build_tokenizer, encoding_of
 from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.sources import rows_of
+from mt_train.data.cache_folder import is_complete
 from mt_train.data.chunks import Share
+from mt_train.data.remote_cache import put_cache
 from mt_train.data.row_statistics import RowStatistics
+from mt_train.tracking.logs import first_notice
 
 
 def encode_share(parts: Parts, share: Share) -> None:
@@ -27,6 +30,17 @@ def finish_shares(parts: Parts) -> tuple[RowStatistics, RowStatistics | None]:
     train = encoder.finish_shares("train")
     is_one_document = train.rows_read == 1 and rows_of(parts, None).is_one_document
     return train, None if is_one_document else encoder.finish_shares("held_out")
+
+
+def put_caches(parts: Parts, url: str) -> list[str]:
+    """Copy the caches of a run's rows to an address; a line of each. Raises ``DataError``."""
+    encoder, told = _encoder(parts), []
+    for split in ("train", "held_out"):
+        folder = encoder.folder(split)
+        if is_complete(folder):  # one document, parted when it is read, has no other
+            count = put_cache(folder, f"{url.rstrip('/')}/{folder.name}", first_notice)
+            told.append(f"{url.rstrip('/')}/{folder.name} ({count:,} files copied)")
+    return told
 
 
 def _encoder(parts: Parts) -> Encoder:

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig, Patterns
-from mt_core.files import is_remote
 from mt_train.config.deepspeed import DeepSpeedOptions
 from mt_train.config.pace import Interval
 from mt_train.config.ranks import MOST_PROCESSES
@@ -114,7 +113,8 @@ class DataConfig(MtConfig):
     cache: str | None = Field(
         "auto",
         min_length=1,
-        description="folder of encoded rows; auto is MT_CACHE or ~/.cache/mt/tokens for more than 50 MB of files; none is memory",
+        description="folder of encoded rows, or an address that has them (s3://bucket/tokens); auto is MT_CACHE or ~/.cache/mt/tokens for"
+        " more than 50 MB of files; none is memory",
     )
     workers: int | None = Field(
         None, gt=0, le=1024, description="processes that encode rows into the cache; default is one for each processor"
@@ -137,16 +137,6 @@ class DataConfig(MtConfig):
             glued := [key for key, item in value.items() if item is None and ":" in str(key)]
         ):
             raise ValueError(f"{glued[0]!r} is read as one word; write a space after each colon: {{ours: theirs}}")
-        return value
-
-    @field_validator("cache")
-    @classmethod
-    def _refuse_address(cls, value: str | None) -> str | None:
-        if value is not None and is_remote(value):
-            raise ValueError(
-                f"{value} is an address, and a cache of tokens is mapped from a disk; copy its folder to one, and name that. Rows may stay"
-                " behind an address (dataset.path)"
-            )
         return value
 
     @field_validator("media_patterns")

@@ -1,8 +1,7 @@
-"""The folder of a token cache: its index, its files, what is wrong with it, and how it is put together from chunks.
+"""The folder of a token cache: its files, what is wrong with it, and how it is put together from chunks.
 
-``chunk-NUMBER`` (``chunk_files.py``) are mapped and read as one (``chunked_columns.py``), beside ``hashes``, ``known`` and the index
-``meta.json``, which has the size and the hash of every other file, and of itself. Until that is written the folder is called
-``KEY.building``.
+``chunk-NUMBER`` (``chunk_files.py``) are mapped and read as one (``chunked_columns.py``), beside ``hashes``, ``known``, columns of
+places and the index ``meta.json`` (``cache_index.py``). Until that is written the folder is called ``KEY.building``.
 """
 
 from __future__ import annotations
@@ -11,35 +10,37 @@ import json
 import os
 import shutil
 import weakref
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mt_core.errors import ComponentError, DataError
-from mt_core.files.writing import replace_file
+from mt_train.data.cache_index import (
+    FINGERPRINT,
+    HASHES,
+    KNOWN,
+    META,
+    PLAN,
+    CacheIndex,
+    FileEntry,
+    entry_of,
+    read_numbers,
+    seal,
+    unseal,
+    write_durably,
+    write_places,
+)
 from mt_train.data.chunk_files import HASH, ChunkHead, is_intact, map_chunk, read_head
-from mt_train.data.chunked_columns import ChunkedColumn
-from mt_train.data.chunks import chunk_name, is_chunk
-from mt_train.data.columns import ENDS, dtype_of, is_column
+from mt_train.data.chunks import chunk_name
 from mt_train.data.encoding import Rules, refuse_bad_rows
 from mt_train.data.locks import folder_held, lock_of, share
 from mt_train.data.measures import count_duplicates
 from mt_train.data.media.named_files import find_changed
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
-
-META, PLAN = "meta.json", "plan.json"
-"""The index; and while chunks are made how many there are, and hashes of what the key is made of, by name."""
-HASHES, KNOWN, FINGERPRINT = "hashes", "known", "fingerprint"
-"""64 bits of each sample (``measures.sample_hashes``), and the same in order: with them equal rows are found without reading tokens."""
-
-_PIECE = 1 << 20
-"""Bytes that are read at once for a checksum."""
 
 
 class DamagedCacheError(DataError):
@@ -62,7 +63,7 @@ def is_complete(folder: Path) -> bool:
 
 def write_plan(building: Path, chunks: int, made_of: Mapping[str, str]) -> None:
     """Write down how many chunks there will be, and hashes of what the key is made of."""
-    _write(building / PLAN, seal(json.dumps({"chunks": chunks, "made_of": dict(made_of)})))
+    write_durably(building / PLAN, seal(json.dumps({"chunks": chunks, "made_of": dict(made_of)})))
 
 
 def finish(folder: Path, rules: Rules, made_of: Mapping[str, str]) -> RowStatistics:
@@ -75,15 +76,20 @@ def finish(folder: Path, rules: Rules, made_of: Mapping[str, str]) -> RowStatist
     report = RowStatistics.total([head.report for head in heads])
     refuse_bad_rows(report, rules)
     report.hashes = np.empty(0, HASH) if report.hashes is None else report.hashes  # of no chunk at all
-    index = {chunk_name(number): [head.size, head.digest, dict(head.counts)] for number, head in enumerate(heads)}
-    count_duplicates(EncodedSamples(_columns(building, index), report))
+    chunks = {
+        chunk_name(number): FileEntry(head.size, head.digest, dict(head.counts)) for number, head in enumerate(heads)
+    }
+    index = CacheIndex(report, chunks, {}, made_of)
+    mapped = {name: map_chunk(building / name) for name in index.filled}
+    names = write_places(building, list(index.filled.values()), list(mapped.values()))
+    columns = index.columns(lambda name, dtype: read_numbers(building / name, dtype), mapped.__getitem__)
+    count_duplicates(EncodedSamples(columns, report))
     for name, values in ((HASHES, report.hashes), (KNOWN, report.known)):
-        _write(building / name, np.asarray(values, HASH).tobytes())
-    told = {"report": report.as_dict(), "chunks": index}
-    told["files"] = {name: list(checksum(building / name)) for name in (HASHES, KNOWN)}
-    _write(building / META, seal(json.dumps(told)))
+        write_durably(building / name, np.asarray(values, HASH).tobytes())
+    files = {name: entry_of(building / name) for name in (HASHES, KNOWN, *names)}
+    CacheIndex(report, chunks, files, made_of).write(building / META)
     for path in building.iterdir():  # leases of those who were killed, halves of files, chunks of an older plan
-        if path.name not in {META, HASHES, KNOWN, *index}:
+        if path.name not in {META, *files, *chunks}:
             path.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     building.rename(folder)
@@ -93,13 +99,13 @@ def finish(folder: Path, rules: Rules, made_of: Mapping[str, str]) -> RowStatist
 def _planned(folder: Path, made_of: Mapping[str, str]) -> int:
     """Return how many chunks the rows have. Raises ``DataError`` where nobody has encoded one, with what others were made of."""
     try:
-        return int(_unseal((building_of(folder) / PLAN).read_bytes())["chunks"])
+        return int(unseal((building_of(folder) / PLAN).read_bytes())["chunks"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     others = []
     for path in sorted(folder.parent.glob(f"*.building/{PLAN}")):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            theirs = _unseal(path.read_bytes())["made_of"]
+            theirs = unseal(path.read_bytes())["made_of"]
             names = [name for name in {**theirs, **made_of} if theirs.get(name) != made_of.get(name)]
             others.append(f"\n  {path.parent.name} is of another {', '.join(names)}")
     raise DataError(
@@ -129,35 +135,6 @@ def _heads(building: Path, count: int) -> list[ChunkHead]:
             " documents or none, and values of the same names"
         )
     return heads
-
-
-def checksum(path: Path) -> tuple[int, int]:
-    """Bytes of a file, and their CRC-32: it tells every flipped bit and every torn page, and costs a third of a SHA-256."""
-    size = value = 0
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            size, value = size + len(piece), zlib.crc32(piece, value)
-    return size, value
-
-
-def seal(text: str) -> bytes:
-    """A line of JSON, and a line with its CRC-32."""
-    line = text.encode() + b"\n"
-    return line + b"%08x\n" % zlib.crc32(line)
-
-
-def _unseal(content: bytes) -> dict[str, Any]:
-    """Return what was sealed. Raises ``ValueError`` when it is something else."""
-    line, newline, seal = content.partition(b"\n")
-    if seal != b"%08x\n" % zlib.crc32(line + newline):
-        raise ValueError("the last line is not the checksum of the first")
-    told: dict[str, Any] = json.loads(line)
-    return told
-
-
-def _write(path: Path, content: bytes) -> None:
-    with replace_file(path, durable=True, by_many=True) as file:
-        file.write(content)
 
 
 def use(folder: Path) -> EncodedSamples | None:
@@ -191,58 +168,20 @@ def use(folder: Path) -> EncodedSamples | None:
 def open_samples(folder: Path) -> EncodedSamples:
     """The samples of a complete folder, mapped: nothing is read before it is used. Raises ``DamagedCacheError`` where that shows."""
     try:
-        meta = _unseal((folder / META).read_bytes())
-        report = RowStatistics.from_dict(meta["report"])
-        report.hashes, report.known = hashes, known = [_numbers(folder / name) for name in (HASHES, KNOWN)]
-        samples = EncodedSamples(_columns(folder, meta["chunks"]), report, _fingerprint_of(folder))
+        index = CacheIndex.parse((folder / META).read_bytes())
+        return index.samples(
+            lambda name, dtype: read_numbers(folder / name, dtype),
+            lambda name: map_chunk(folder / name),
+            _fingerprint_of(folder),
+        )
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise _damage_error(folder) from error
-    if not len(samples) == report.samples == len(hashes) or not bool(len(known)) == bool(len(hashes)):
-        raise _damage_error(folder)
-    return samples
-
-
-def _numbers(path: Path) -> NDArray[Any]:
-    return np.memmap(path, HASH, "r") if path.stat().st_size else np.empty(0, HASH)
-
-
-def _columns(folder: Path, index: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the columns of all chunks as one. Raises ``ValueError`` for a chunk that is not what the index says."""
-    told = {name: counts for name, (_, _, counts) in sorted(index.items()) if counts["ends"] > 1}
-    if not told:
-        return EncodedSamples().columns
-    names = next(iter(told.values())).keys()
-    if strange := [name for name in (*index, *names) if not ((name in names and is_column(name)) or is_chunk(name))]:
-        raise ValueError(f"{strange} are no columns and no chunks")
-    mapped = [map_chunk(folder / name) for name in told]
-    for chunk, counts in zip(mapped, told.values(), strict=True):
-        if {name: len(values) for name, values in chunk.items()} != counts:
-            raise ValueError(f"chunks of {folder} have other columns than the index says")
-    counts_of = {name: [counts[name] for counts in told.values()] for name in names}
-    if len(mapped) == 1:
-        return mapped[0]
-    columns = {
-        name: ChunkedColumn(
-            [chunk[name] for chunk in mapped], dtype_of(name), _shifts(name, counts_of), is_ends=name in ENDS
-        )
-        for name in names
-    }
-    return columns | {"weighted": np.asarray(columns["weighted"])}  # few samples have any, and they are searched
-
-
-def _shifts(name: str, counts_of: Mapping[str, Sequence[int]]) -> Sequence[int] | None:
-    """Return what is added to the values of each chunk: offsets and numbers of samples go on from those before."""
-    if name in ENDS:
-        return [0, *np.cumsum(counts_of[ENDS[name]])[:-1].tolist()]
-    if name == "weighted":
-        return [0, *np.cumsum(np.array(counts_of["ends"]) - 1)[:-1].tolist()]
-    return None
 
 
 def _fingerprint_of(folder: Path) -> dict[str, Any] | None:
     """Return what tells the rows from others, where somebody has read them all for it. Raises ``ValueError`` for a damaged one."""
     try:
-        return _unseal((folder / FINGERPRINT).read_bytes())
+        return unseal((folder / FINGERPRINT).read_bytes())
     except FileNotFoundError:
         return None
 
@@ -251,19 +190,19 @@ def _with_fingerprint(folder: Path, samples: EncodedSamples) -> EncodedSamples:
     """Return samples that know what tells them from others, and write it down: who opens them first reads all tokens for it."""
     found = samples.fingerprint()
     with suppress(OSError):  # the cache of somebody else
-        _write(folder / FINGERPRINT, seal(json.dumps(found)))
+        write_durably(folder / FINGERPRINT, seal(json.dumps(found)))
     return EncodedSamples(samples.columns, samples.report, found)
 
 
 def _verify(folder: Path) -> None:
     """Read every file of an opened folder. Raises ``DamagedCacheError`` when one is not what was written."""
     try:
-        meta = _unseal((folder / META).read_bytes())
-        found = {name: list(checksum(folder / name)) for name in meta["files"]}
-        whole = all(is_intact(folder / name, size, digest) for name, (size, digest, _) in meta["chunks"].items())
-    except (FileNotFoundError, ValueError, TypeError) as error:
+        index = CacheIndex.parse((folder / META).read_bytes())
+        whole = all(entry_of(folder / name) == entry for name, entry in index.files.items())
+        whole = whole and all(is_intact(folder / name, each.size, each.digest) for name, each in index.chunks.items())
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise _damage_error(folder) from error
-    if found != meta["files"] or not whole:
+    if not whole:
         raise _damage_error(folder)
 
 
@@ -290,7 +229,7 @@ def discard(folder: Path) -> None:
 def _count_again(folder: Path) -> int | None:
     """Return how many chunks a folder has had; ``None`` where its index does not say."""
     try:
-        return len(_unseal((folder / META).read_bytes())["chunks"])
+        return len(unseal((folder / META).read_bytes())["chunks"])
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_core.errors import DataError
-from mt_train.data.cache_folder import FINGERPRINT, HASHES, KNOWN, META, PLAN, building_of, is_complete
+from mt_train.data.cache_folder import building_of, is_complete
+from mt_train.data.cache_index import FINGERPRINT, HASHES, KNOWN, META, PLAN
 from mt_train.data.columns import is_column
 from mt_train.data.locks import claim, lock_of
 

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,10 @@ HASH = np.dtype("<u8")
 """64 bits of each sample (``measures.sample_hashes``)."""
 
 _HASHES, _REPORT = "hashes", "report"
-_DIGEST = hashlib.sha256().digest_size
-_HEAD = _DIGEST + 8
+DIGEST_BYTES = hashlib.sha256().digest_size
+"""Bytes of the SHA-256 in front."""
+
+_HEAD = DIGEST_BYTES + 8
 """Bytes before the header: the digest, and the header's length."""
 
 
@@ -66,7 +68,7 @@ def read_chunk(path: Path) -> EncodedSamples | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    if hashlib.sha256(memoryview(content)[_DIGEST:]).digest() != content[:_DIGEST]:
+    if hashlib.sha256(memoryview(content)[DIGEST_BYTES:]).digest() != content[:DIGEST_BYTES]:
         return None
     arrays, report = _parse(content)
     report.hashes = arrays.pop(_HASHES)
@@ -77,7 +79,7 @@ def read_head(path: Path) -> ChunkHead:
     """Read the head of a chunk and its hashes, and no token. Raises ``OSError`` and ``ValueError``."""
     with path.open("rb") as file:
         size, start = os.fstat(file.fileno()).st_size, file.read(_HEAD)
-        length = int.from_bytes(start[_DIGEST:], "little")
+        length = int.from_bytes(start[DIGEST_BYTES:], "little")
         if len(start) < _HEAD or length > size:
             raise ValueError(f"{path} is no chunk")
         header = json.loads(file.read(length))
@@ -89,7 +91,15 @@ def read_head(path: Path) -> ChunkHead:
     if size != _HEAD + length + max(each["data_offsets"][1] for each in header.values()):
         raise ValueError(f"{path} is cut short")
     counts = {name: each["shape"][0] for name, each in header.items() if is_column(name)}
-    return ChunkHead(size, start[:_DIGEST].hex(), counts, report)
+    return ChunkHead(size, start[:DIGEST_BYTES].hex(), counts, report)
+
+
+def read_places(file: BinaryIO) -> dict[str, int]:
+    """Return where the values of each column of a chunk begin in its file, in bytes."""
+    file.seek(DIGEST_BYTES)
+    length = int.from_bytes(file.read(_HEAD - DIGEST_BYTES), "little")
+    header = json.loads(file.read(length))
+    return {name: _HEAD + length + each["data_offsets"][0] for name, each in header.items() if is_column(name)}
 
 
 def is_intact(path: Path, size: int, digest: str) -> bool:
@@ -97,7 +107,7 @@ def is_intact(path: Path, size: int, digest: str) -> bool:
     with path.open("rb") as file:
         return (
             os.fstat(file.fileno()).st_size == size
-            and file.read(_DIGEST).hex() == digest
+            and file.read(DIGEST_BYTES).hex() == digest
             and hashlib.file_digest(file, "sha256").hexdigest() == digest
         )
 
@@ -109,7 +119,7 @@ def map_chunk(path: Path) -> dict[str, NDArray[Any]]:
 
 def _parse(content: bytes | memoryview) -> tuple[dict[str, NDArray[Any]], RowStatistics]:
     view = memoryview(content)
-    length = int.from_bytes(view[_DIGEST:_HEAD], "little")
+    length = int.from_bytes(view[DIGEST_BYTES:_HEAD], "little")
     header = json.loads(bytes(view[_HEAD : _HEAD + length]))
     report = RowStatistics.from_dict(json.loads(header.pop("__metadata__")[_REPORT]))
     arrays = {}

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 
+class Part(Protocol):
+    """Values of a column in one chunk: an array, or what reads some of them when they are asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, wanted: Any, /) -> NDArray[Any]: ...
+
+
 class ChunkedColumn:
     """Values of a column in the order of its chunks. Numbers, runs and arrays of places are read as of an array.
 
-    A run inside a chunk, as those of samples are, is a view of its file; one over several chunks is a copy.
+    A run inside a chunk, as those of samples are, is what the chunk gives: of an array a view; one over several chunks is a copy.
     """
 
-    def __init__(
-        self, parts: Sequence[NDArray[Any]], dtype: np.dtype[Any], shifts: Sequence[int] | None, *, is_ends: bool
-    ) -> None:
-        """``parts`` are the values of each chunk, ``shifts`` what is added to them. Offsets (``is_ends``) begin with a 0 in each chunk,
-        which is the last offset of the chunk before: it counts once."""
+    def __init__(self, parts: Sequence[Part], dtype: np.dtype[Any]) -> None:
+        """``parts`` are the values of each chunk."""
         assert parts, "a column without a chunk is an empty array"
-        self._parts, self.dtype, self._shifts, self._more = parts, dtype, shifts, int(is_ends)
-        self._starts = np.cumsum([0, *(len(part) - self._more for part in parts)])
+        self.parts, self.dtype = parts, dtype
+        self._starts = np.cumsum([0, *map(len, parts)])
         self._bounds: list[int] = self._starts.tolist()  # numbers of Python's are found ten times as fast
 
     def __len__(self) -> int:
-        return self._bounds[-1] + self._more
+        return self._bounds[-1]
 
     def chunks(self) -> Iterator[NDArray[Any]]:
         """Yield the values chunk by chunk, each once."""
-        for number in range(len(self._starts) - 1):
-            values = self._values(number)
-            yield values[self._more :] if number else values
+        return (part[:] for part in self.parts)
 
     @overload
     def __getitem__(self, place: int) -> Any: ...
@@ -46,7 +48,8 @@ class ChunkedColumn:
             return self._several(place)
         place = range(len(self))[place]
         number = self._chunk_of(place)
-        return self._values(number, slice(place - self._bounds[number], place - self._bounds[number] + 1))[0]
+        place -= self._bounds[number]
+        return self.parts[number][place : place + 1][0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return all values as one array, which has to fit into memory."""
@@ -57,17 +60,26 @@ class ChunkedColumn:
         """Return all values as numbers."""
         return np.asarray(self).tolist()  # type: ignore[no-any-return]
 
+    def chunks_of(self, places: NDArray[np.int64]) -> list[int]:
+        """Return the numbers of the chunks in which some values lie, each once."""
+        return (np.unique(np.searchsorted(self._starts, places, side="right")) - 1).tolist()  # type: ignore[no-any-return]
+
+    def fetch_ahead(self, places: NDArray[np.int64]) -> None:
+        """Fetch at once the chunks in which some values lie, where they are behind an address (``remote_cache.RemotePart``)."""
+        fetch = getattr(self.parts[0], "fetch_with", None)
+        if fetch is not None:
+            fetch([self.parts[number] for number in self.chunks_of(places)])
+
     def _run(self, start: int, stop: int, step: int) -> NDArray[Any]:
         first = self._chunk_of(start)
         begin = self._bounds[first]
-        if step > 0 and stop <= self._bounds[first + 1] + self._more:
-            return self._values(first, slice(start - begin, max(stop, start) - begin, step))
+        if step > 0 and stop <= self._bounds[first + 1]:
+            return self.parts[first][start - begin : max(stop, start) - begin : step]
         if step != 1:
             return np.asarray(self)[start : stop if stop >= 0 else None : step]
         last = self._chunk_of(stop - 1)
-        pieces = [self._values(first, slice(start - begin, None))]
-        for number in range(first + 1, last + 1):  # offset 0 of a chunk was the last one of the chunk before
-            pieces.append(self._values(number, slice(self._more, stop - self._bounds[number])))
+        pieces = [self.parts[first][start - begin :]]
+        pieces += [self.parts[number][: stop - self._bounds[number]] for number in range(first + 1, last + 1)]
         return np.concatenate(pieces)
 
     def _several(self, places: NDArray[Any]) -> NDArray[Any]:
@@ -78,16 +90,11 @@ class ChunkedColumn:
         bounds = np.flatnonzero(np.diff(owners[order])) + 1
         for own in np.split(order, bounds) if len(order) else ():
             number = int(owners[own[0]])
-            found[own] = self._values(number, places[own] - self._starts[number])
+            found[own] = self.parts[number][places[own] - self._starts[number]]
         return found
 
     def _chunk_of(self, place: int) -> int:
         return min(max(bisect_right(self._bounds, place) - 1, 0), len(self._bounds) - 2)
-
-    def _values(self, number: int, wanted: slice | NDArray[Any] | None = None) -> NDArray[Any]:
-        values = self._parts[number]
-        values = values if wanted is None else values[wanted]
-        return values if self._shifts is None or not self._shifts[number] else values + self._shifts[number]
 
 
 def pieces_of(column: NDArray[Any] | ChunkedColumn) -> Iterator[NDArray[Any]]:
