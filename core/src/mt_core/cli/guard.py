@@ -58,7 +58,7 @@ class _PrintScript(argparse.Action):
         for action in _actions(parser):
             if _PATHS.search(str(action.metavar)):
                 vars(action)["complete"] = shtab.FILE
-        print(shtab.complete(parser, shell=values))
+        print(shtab.complete(parser, shell=values).replace("(*)", "*"))  # zsh: several RUNs, and not one
         parser.exit()
 
 
