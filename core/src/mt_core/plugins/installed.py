@@ -1,7 +1,6 @@
 """Entry points of what is installed, as ``importlib.metadata`` gives them; it is asked only where reading folders could differ.
 
-Importing it (``email``, ``socket``, ``zipfile``) and asking it once is half of what a listing costs. What is plain is in
-docs/decisions/0108-plain-metadata.md.
+Importing it and asking it once is half of what a listing costs; docs/decisions/0108-plain-metadata.md says what is plain.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class PlainDistribution(NamedTuple):
 
     def read_text(self, name: str) -> str | None:
         """Return the text of a file of the folder; ``None`` where there is none that may be read."""
-        return _read(self.folder / name)
+        return _read(str(self.folder / name))
 
     def locate_file(self, path: str) -> Path:
         """Return where an installed file is."""
@@ -75,7 +74,7 @@ def entry_points(group: str) -> list[PlainEntryPoint] | list[EntryPoint]:
         return list(metadata.entry_points(group=group))
 
 
-def _folders() -> Iterator[Path]:
+def _folders() -> Iterator[str]:
     finders = [finder for finder in sys.meta_path if getattr(finder, "find_distributions", None) is not None]
     plain = all(isinstance(root, str) and not root.lower().endswith(".egg") for root in sys.path)
     if sys.version_info >= UNTRIED or finders != [PathFinder] or not plain:
@@ -92,17 +91,17 @@ def _folders() -> Iterator[Path]:
                 raise _NotPlainError
             if name not in seen:
                 seen.add(name)
-                yield Path(root, child)
+                yield os.path.join(root, child)  # a Path would take longer than all else here
 
 
-def _points(folder: Path, group: str) -> Iterator[PlainEntryPoint]:
-    pairs = list(_pairs(_read(folder / "entry_points.txt") or "", group))
+def _points(folder: str, group: str) -> Iterator[PlainEntryPoint]:
+    pairs = list(_pairs(_read(os.path.join(folder, "entry_points.txt")) or "", group))
     if not pairs:
         return
-    head = _HEAD.match(_read(folder / "METADATA") or "")
+    head = _HEAD.match(_read(os.path.join(folder, "METADATA")) or "")
     if head is None:
         raise _NotPlainError
-    distribution = PlainDistribution(folder, {"Name": head[1], "Version": head[2]})
+    distribution = PlainDistribution(Path(folder), {"Name": head[1], "Version": head[2]})
     yield from (PlainEntryPoint(name, value, distribution) for name, value in pairs)
 
 
@@ -120,8 +119,9 @@ def _pairs(text: str, group: str) -> Iterator[tuple[str, str]]:
                 yield name, value
 
 
-def _read(path: Path) -> str | None:
+def _read(path: str) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
         return None
