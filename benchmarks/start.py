@@ -1,8 +1,9 @@
 """Cost of a command before it does anything: processor and wall seconds of fresh processes, beside Python's own.
 
-The cases alternate, so that other work on the machine disturbs all of them alike; medians are shown, with the least in brackets. Beside the
-commands: an interpreter that does nothing, and imports that no command can do without. ``--modules`` adds which distributions the
-modules of `mt-train --help all` are of, with the seconds in them, as ``python -X importtime`` has them (longer than without it).
+Bytecode is kept, as an installation keeps it, whatever the environment says. The cases alternate, so that other work on the machine
+disturbs all of them alike; medians are shown, with the least in brackets. Beside the commands: an interpreter that does nothing, and
+imports that no command can do without. ``--modules`` adds which distributions the modules of `mt-train --help all` are of, with the
+seconds in them, as ``python -X importtime`` has them (longer than without it).
 
     python benchmarks/start.py --rounds 15
 """
@@ -69,10 +70,11 @@ def shells(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def seconds(command: list[str]) -> tuple[float, float]:
-    """Processor and wall seconds of one fresh process, its children included."""
+def seconds(command: list[str], bytecode: str) -> tuple[float, float]:
+    """Processor and wall seconds of one fresh process, its children included; ``bytecode`` is a folder."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
@@ -84,7 +86,7 @@ def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
         every = cases() | shells(Path(folder))
         for number in range(rounds + 1):
             for name, command in every.items():
-                taken = seconds(command)
+                taken = seconds(command, folder)
                 if number:
                     found[name].append(taken)
     return found

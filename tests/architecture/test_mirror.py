@@ -23,7 +23,6 @@ ELSEWHERE = {
     "data/media_parts.py": "tests/train/data/media/test_marks.py",
     "config/decoder.py": "tests/llama/test_variants.py",
     "config/rope.py": "tests/core/nn/test_rotary.py",
-    "config/strict.py": "tests/tools/generation/test_output.py",
     "data/tools.py": "tests/core/data/test_shapes.py",
     "data/turns.py": "tests/core/data/test_shapes.py",
     "errors.py": "tests/train/assemble/test_exits.py",

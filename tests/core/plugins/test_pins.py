@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from mt_core.cli.plugins import main
 from mt_core.errors import CheckpointError
 from mt_core.plugins.lock_file import read_lock
-from mt_core.plugins.pins import UNKNOWN, indexes, is_name, is_version, pip_line, unfit_reason
-from mt_train.plugins.lock import compare
+from mt_core.plugins.pins import UNKNOWN, indexes, is_name, is_version, unfit_reason
+from mt_train.plugins.lock import compare, pip_line
 
 HOSTILE = (
     "x --index-url https://evil.example/simple",

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from mt_core.plugins.host import PluginHost
-from mt_train.cli.completion import write_completion
 from mt_train.cli.entry import main
 from mt_train.cli.short_help import SHORT_HELP
 from mt_train.cli.train import REPEATED, SWITCHES, VALUES
+from mt_train.plugins.completion import write_completion
 
 CODE = """
 import json, sys
@@ -37,7 +37,7 @@ def test_the_first_help_is_one_screen_and_imports_neither_plugins_nor_pydantic()
 
 
 def test_every_option_of_the_first_help_exists() -> None:
-    script = write_completion("fish", PluginHost.discover(), switches=SWITCHES, values=(*VALUES, *REPEATED))
+    script = write_completion("mt-train", "fish", PluginHost.discover(), switches=SWITCHES, values=(*VALUES, *REPEATED))
     known = set(re.findall(r"-l '?([a-z][a-z0-9.-]*)", script))
     shown = set(re.findall(r"--([a-z][a-z.-]*)", SHORT_HELP.partition("\n")[2].replace("list --components", "")))
     assert len(shown) >= 20

@@ -12,6 +12,7 @@ from mt_train.checkpoint.lock import hold_lock
 from mt_train.config.commandline import CommandLine, merge, parse
 from mt_train.config.files import read_config, write_yaml
 from mt_train.config.names import expand
+from mt_train.plugins.completion import write_completion
 from mt_train.tracking.console import duration
 from mt_train.version import describe_version
 
@@ -35,5 +36,6 @@ __all__ = [
     "replace_text",
     "run_command",
     "signals_taken",
+    "write_completion",
     "write_yaml",
 ]

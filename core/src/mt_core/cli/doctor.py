@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import argparse
 import os
 import platform
 import shutil
 import sys
 import sysconfig
 from collections.abc import Container, Iterator, Mapping
+from importlib.metadata import Distribution
 from typing import Any
 
+from mt_core.cli.plugins import answer
 from mt_core.config.secrets import HIDDEN, is_secret, redact
 from mt_core.errors import ComponentError, show_value
 from mt_core.plugins.host import PluginHost
+from mt_core.plugins.metadata import Selection
 from mt_core.version import __version__
 
 PACKAGES = (
@@ -35,6 +38,14 @@ VARIABLES = ("CUDA_", "NCCL_", "GLOO_", "OMP_", "MKL_", "TORCH", "DS_", "HF_", "
 Section = dict[str, Any]
 _OWN = ("system", "packages", "devices", "plugins", "environment")
 """Sections that are no plugin's."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """``doctor``."""
+    report = examine(PluginHost.discover(Selection.from_environment(arguments.block_plugin)))
+    wrong = problems(report)
+    answer(arguments, {"doctor": report, "problems": wrong}, lines(report))
+    return int(bool(wrong))
 
 
 def examine(host: PluginHost) -> dict[str, Section]:
@@ -88,10 +99,7 @@ def _system() -> Section:
 
 
 def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+    return next((found.version for found in Distribution.discover(name=name)), "not installed")
 
 
 def _devices() -> Section:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from mt_core.config.secrets import redact
 from mt_core.config.terminal import show_standard_streams
@@ -18,6 +20,10 @@ ERRORS_VARIABLE = "MT_ERRORS"
 """Folder in which the processes of a run leave their last words, so that the launcher tells a shared fault once."""
 SAID, LOST = ".said", ".lost"
 """Endings of the file ``rank-N``: a fault of its own, or that it could not go on without another process."""
+
+SHELLS = ("bash", "zsh", "fish")
+_PATHS = re.compile("FILE|FOLDER|RUN|PATH|DIR|SOURCE|OUT|BASE")
+"""Words for files and folders, in what a parser calls the values of an option."""
 
 
 def run_command(action: Callable[[], int], *, debug: bool) -> int:
@@ -35,9 +41,32 @@ def parse_and_run(
 ) -> int:
     """Parse the command line and run a command; messages of the parser are shown like all others."""
     make_printable()
+    parser.add_argument(
+        "--completion", choices=SHELLS, action=_PrintScript, help="print what completes this in a shell"
+    )
     with show_standard_streams():
         arguments = parser.parse_args(argv)  # outside of the guard: --help ends the process by itself
         return run_command(lambda: run(arguments), debug=arguments.debug)
+
+
+class _PrintScript(argparse.Action):
+    """``--completion SHELL`` prints the script and ends the command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None) -> None:
+        import shtab  # here: nothing else needs it
+
+        for action in _actions(parser):
+            if _PATHS.search(str(action.metavar)):
+                vars(action)["complete"] = shtab.FILE
+        print(shtab.complete(parser, shell=values).replace("(*)", "*"))  # zsh: several RUNs, and not one
+        parser.exit()
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        for below in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            yield from _actions(below)
 
 
 def _run(action: Callable[[], int], debug: bool) -> int:

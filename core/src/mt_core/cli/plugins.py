@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from mt_core.cli import plugins_install, plugins_new
 from mt_core.cli.guard import parse_and_run
-from mt_core.cli.plugins_report import SCHEMA, Report, component_report, metadata, plugin_report, problems
+from mt_core.cli.plugins_report import SCHEMA, component_report, metadata, plugin_report, problems
 from mt_core.cli.plugins_text import check_lines, component_lines, installed_lines, plugin_lines, screen_width
 from mt_core.config.secrets import redact, redact_values
 from mt_core.errors import UsageError, did_you_mean
@@ -23,6 +24,11 @@ from mt_core.version import __version__
 if TYPE_CHECKING:
     from mt_core.plugins.host import Offer, Plugin, PluginHost
 
+EXAMPLES = """examples:
+  mt-plugins list --components     every name that a run takes
+  mt-plugins info lora             options, bounds and defaults of a component
+  mt-plugins new adapter my-lora   write a plugin, with its tests"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
@@ -30,13 +36,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    code = int(arguments.command(arguments))
+    module, _, name = arguments.command.partition(":")
+    code = int(getattr(import_module(f"mt_core.cli.{module}"), name)(arguments) or 0)
     sys.stdout.flush()  # a closed pipe is noticed here, where it is handled
     return code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mt-plugins", description="List, describe and check the installed plugins.")
+    """Each command names its function as ``MODULE:NAME`` here, and is imported when it runs."""
+    parser = argparse.ArgumentParser(
+        prog="mt-plugins",
+        description="List, describe, check, write and install plugins.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     plain = argparse.ArgumentParser(add_help=False)
@@ -44,26 +57,35 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False, parents=[plain])
     common.add_argument("--json", action="store_true", help="machine-readable output")
     common.add_argument("--block-plugin", action="append", default=[], metavar="NAME", help="do not import this plugin")
-    lister = commands.add_parser("list", parents=[common], help="the installed plugins, from metadata alone")
+
+    def add(name: str, run: str, about: str, parent: argparse.ArgumentParser = common) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, parents=[parent], help=about, description=about[0].upper() + about[1:])
+        command.set_defaults(command=run)
+        return command
+
+    lister = add("list", "plugins:list_plugins", "the installed plugins, from metadata alone")
     lister.add_argument("--components", action="store_true", help="load the plugins and list what each offers")
-    lister.set_defaults(command=_list, kind="")
-    recipes = commands.add_parser(
-        "recipes", parents=[common], help="runs that distributions ship: mt-train --recipe NAME"
-    )
-    recipes.set_defaults(command=_list, components=True, kind="recipe")
-    info = commands.add_parser("info", parents=[common], help="everything about a plugin or a component")
+    lister.set_defaults(kind="")
+    recipes = add("recipes", "plugins:list_plugins", "runs that distributions ship: mt-train --recipe NAME")
+    recipes.set_defaults(components=True, kind="recipe")
+    info = add("info", "plugins:describe", "everything about a plugin or a component")
     info.add_argument("name", metavar="NAME", help="entry point, distribution, component or DISTRIBUTION/COMPONENT")
-    info.set_defaults(command=_info)
-    check = commands.add_parser("check", parents=[common], help="load each plugin and say what is wrong")
+    check = add("check", "plugins:check", "load each plugin and say what is wrong")
     check.add_argument("name", metavar="NAME", nargs="?", help="only this plugin; exit 1 when it failed")
     check.add_argument("--strict", action="store_true", help="exit 1 on any problem")
-    check.set_defaults(command=_check)
-    doctor = commands.add_parser(
-        "doctor", parents=[common], help="machine, packages and plugins, to paste into an issue"
-    )
-    doctor.set_defaults(command=_doctor)
-    plugins_new.add_parser(commands, common)
-    plugins_install.add_parsers(commands, common, plain)
+    add("doctor", "doctor:run", "machine, packages and plugins, to paste into an issue")
+    new = add("new", "plugins_new:run", "write a new plugin that can be installed and tested as it is")
+    new.add_argument("kind", metavar="KIND", help="what it offers: adapter, dataset, model …; a wrong one lists all")
+    new.add_argument("name", metavar="NAME", help="what users will type: lower-case letters, digits and '-'")
+    new.add_argument("--output", type=Path, metavar="DIR", help="its new folder (default: mt-plugin-NAME)")
+    freeze = add("freeze", "plugins_install:freeze", "the installed plugins as exact pins, for pip install -r")
+    freeze.add_argument("run", metavar="RUN", nargs="?", type=Path, help="what took part in this run (default: all)")
+    adding = add("install", "plugins_install:install", "install plugins into this Python, with its pip or uv", plain)
+    adding.add_argument("what", metavar="WHAT", nargs="*", help="as pip takes it: a name, NAME==VERSION, a folder")
+    adding.add_argument("-e", "--editable", action="append", default=[], metavar="FOLDER", help="a folder to work on")
+    adding.add_argument("-U", "--upgrade", action="store_true", help="newer releases of what is installed already")
+    removing = add("uninstall", "plugins_install:uninstall", "remove plugins from this Python", plain)
+    removing.add_argument("names", metavar="NAME", nargs="+", help="entry point or distribution")
     return parser
 
 
@@ -73,11 +95,10 @@ def _host(arguments: argparse.Namespace) -> PluginHost:
     return PluginHost.discover(Selection.from_environment(arguments.block_plugin))
 
 
-def _say(arguments: argparse.Namespace, plugins: list[Report], lines: Iterable[str]) -> None:
-    if arguments.json:
-        print(json.dumps(redact_values({"schema": SCHEMA, "core": __version__, "plugins": plugins}), indent=2))
-    else:
-        print(redact("\n".join(lines)))
+def answer(arguments: argparse.Namespace, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print what a command has found: with ``--json`` the facts in an envelope, else the lines."""
+    told = {"schema": SCHEMA, "core": __version__, **facts}
+    print(json.dumps(redact_values(told), indent=2) if arguments.json else redact("\n".join(lines)))
 
 
 def _warn(notices: Iterable[str]) -> list[str]:
@@ -87,22 +108,23 @@ def _warn(notices: Iterable[str]) -> list[str]:
     return listed
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def list_plugins(arguments: argparse.Namespace) -> None:
+    """``list`` and ``recipes``."""
     if arguments.components:
         host = _host(arguments)
         _warn(host.unused_names)
         plugins = [plugin_report(plugin, arguments.kind) for plugin in host.plugins]
-        _say(arguments, plugins, component_lines(plugins, screen_width()))
-        return 0
+        answer(arguments, {"plugins": plugins}, component_lines(plugins, screen_width()))
+        return
     selection = Selection.from_environment(arguments.block_plugin)
     found = find_plugins(selection)
     _warn(without_effect(selection, found))
     plugins = [metadata(plugin) for plugin in found]
-    _say(arguments, plugins, installed_lines(plugins, screen_width()))
-    return 0
+    answer(arguments, {"plugins": plugins}, installed_lines(plugins, screen_width()))
 
 
-def _info(arguments: argparse.Namespace) -> int:
+def describe(arguments: argparse.Namespace) -> None:
+    """``info``."""
     host = _host(arguments)
     _warn(host.unused_names)
     chosen = [(plugin, offers) for plugin in host.plugins if (offers := _offers_of(plugin, arguments.name)) is not None]
@@ -113,8 +135,7 @@ def _info(arguments: argparse.Namespace) -> int:
         for plugin, offers in chosen
     ]
     pages = ["\n".join(plugin_lines(report, screen_width())) for report in reports]
-    _say(arguments, reports, ["\n\n".join(pages)])
-    return 0
+    answer(arguments, {"plugins": reports}, ["\n\n".join(pages)])
 
 
 def _offers_of(plugin: Plugin, name: str) -> list[Offer] | None:
@@ -129,30 +150,18 @@ def _offers_of(plugin: Plugin, name: str) -> list[Offer] | None:
     ] or None
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def check(arguments: argparse.Namespace) -> int:
+    """``check``."""
     host = _host(arguments)
     chosen = [plugin for plugin in host.plugins if arguments.name is None or _is(plugin, arguments.name)]
     if not chosen and arguments.name is not None:
         raise _unknown_error("plugin", arguments.name, host.plugins)
     notices = _warn(host.unused_names)
     reports = [plugin_report(plugin) | {"problems": problems(plugin, host)} for plugin in chosen]
-    _say(arguments, reports, check_lines(reports, screen_width()))
+    answer(arguments, {"plugins": reports}, check_lines(reports, screen_width()))
     failed = arguments.name is not None and any(plugin.status == "failed" for plugin in chosen)
     wrong = bool(notices) or any(report["problems"] for report in reports)
     return int(failed or (arguments.strict and wrong))
-
-
-def _doctor(arguments: argparse.Namespace) -> int:
-    from mt_core.cli import doctor
-
-    report = doctor.examine(_host(arguments))
-    wrong = doctor.problems(report)
-    if arguments.json:
-        told = {"schema": SCHEMA, "core": __version__, "doctor": report, "problems": wrong}
-        print(json.dumps(redact_values(told), indent=2))
-    else:
-        print(redact("\n".join(doctor.lines(report))))
-    return int(bool(wrong))
 
 
 def _is(plugin: Plugin, name: str) -> bool:

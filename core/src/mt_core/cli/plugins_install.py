@@ -5,54 +5,21 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
 import shlex
 import shutil
 import sys
 from pathlib import Path
 
-from mt_core.cli.plugins_report import SCHEMA
-from mt_core.config.secrets import redact, redact_values
+from mt_core.cli.plugins import answer
 from mt_core.errors import MtError, UsageError, did_you_mean
 from mt_core.plugins.metadata import OWN, PluginInfo, Selection, canonicalize, find_plugins
 from mt_core.plugins.pins import FILE, FOLDER, indexes, is_name, pins, unfit_reason, unpinned_names
-from mt_core.version import __version__
 
 
-def add_parsers(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    common: argparse.ArgumentParser,
-    plain: argparse.ArgumentParser,
-) -> None:
-    """``freeze``, ``install`` and ``uninstall``; the last two import no plugin, and print what the installer does (``plain``)."""
-    freeze = commands.add_parser(
-        "freeze", parents=[common], help="the installed plugins as exact pins, for pip install -r"
-    )
-    freeze.add_argument(
-        "run", metavar="RUN", nargs="?", type=Path, help="what took part in this run; default: all that is here"
-    )
-    freeze.set_defaults(command=_freeze)
-    adding = commands.add_parser(
-        "install", parents=[plain], help="install plugins into this Python, with its pip or uv"
-    )
-    adding.add_argument(
-        "what", metavar="WHAT", nargs="*", help="as pip takes it: a name, NAME==VERSION, a folder, a wheel"
-    )
-    adding.add_argument("-e", "--editable", action="append", default=[], metavar="FOLDER", help="a folder to work on")
-    adding.add_argument("-U", "--upgrade", action="store_true", help="newer releases of what is installed already")
-    adding.set_defaults(command=_install)
-    removing = commands.add_parser("uninstall", parents=[plain], help="remove plugins from this Python")
-    removing.add_argument("names", metavar="NAME", nargs="+", help="entry point or distribution")
-    removing.set_defaults(command=_uninstall)
-
-
-def _freeze(arguments: argparse.Namespace) -> int:
+def freeze(arguments: argparse.Namespace) -> None:
+    """``freeze``."""
     lines = _lines_of(arguments.run) if arguments.run is not None else _lines_here(arguments.block_plugin)
-    if arguments.json:
-        print(json.dumps(redact_values({"schema": SCHEMA, "core": __version__, "pins": lines}), indent=2))
-    else:
-        print(redact("\n".join(lines)))
-    return 0
+    answer(arguments, {"pins": lines}, lines)
 
 
 def _lines_of(run: Path) -> list[str]:
@@ -112,7 +79,8 @@ def _folder(location: str) -> str:
     return location if shlex.quote(location) == location else Path(location).absolute().as_uri()
 
 
-def _install(arguments: argparse.Namespace) -> int:
+def install(arguments: argparse.Namespace) -> None:
+    """``install``."""
     words = [*arguments.what, *(word for folder in arguments.editable for word in ("-e", folder))]
     if not words:
         raise UsageError(
@@ -121,7 +89,6 @@ def _install(arguments: argparse.Namespace) -> int:
     before = {(plugin.name, plugin.label) for plugin in find_plugins(Selection())}
     _run(["install", *(["--upgrade"] if arguments.upgrade else []), *words])
     _say_new(before)
-    return 0
 
 
 def _say_new(before: set[tuple[str, str]]) -> None:
@@ -132,10 +99,10 @@ def _say_new(before: set[tuple[str, str]]) -> None:
             print(f"plugin {plugin.name} ({plugin.label}): `mt-plugins info {plugin.name}` shows what it offers")
 
 
-def _uninstall(arguments: argparse.Namespace) -> int:
+def uninstall(arguments: argparse.Namespace) -> None:
+    """``uninstall``."""
     found = find_plugins(Selection())
     _run(["uninstall", *dict.fromkeys(_distribution(name, found) for name in arguments.names)])
-    return 0
 
 
 def _distribution(name: str, found: list[PluginInfo]) -> str:

@@ -3,58 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from mt_core.cli.plugins_report import SCHEMA
+from mt_core.cli.plugins import answer
 from mt_core.errors import UsageError
+from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection, canonicalize
-from mt_core.scaffold import own_templates
-from mt_core.version import __version__
-
-if TYPE_CHECKING:
-    from mt_core.plugins.host import PluginHost
-    from mt_core.scaffold import Distribution
+from mt_core.scaffold import Distribution, draft
 
 FAMILY, FAMILY_PLUGIN = "llama", "mt-plugin-llama"
 """The model that new plugins of other kinds are tried with, and where it comes from."""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+def run(arguments: argparse.Namespace) -> None:
     """``new KIND NAME``."""
-    new = commands.add_parser(
-        "new", parents=[common], help="write a new plugin that can be installed and tested as it is"
-    )
-    kinds = ", ".join(own_templates())
-    new.add_argument("kind", metavar="KIND", help=f"what it offers: {kinds}, and kinds that plugins bring")
-    new.add_argument("name", metavar="NAME", help="what users will type: lower-case letters, digits and '-'")
-    new.add_argument(
-        "--output", type=Path, metavar="DIR", help="its folder, which must not exist; default mt-plugin-NAME"
-    )
-    new.set_defaults(command=_new)
-
-
-def _new(arguments: argparse.Namespace) -> int:
-    from mt_core.plugins.host import PluginHost
-    from mt_core.scaffold import draft
-
     host = PluginHost.discover(Selection.from_environment(arguments.block_plugin))
     plugin = draft(arguments.kind, arguments.name, host.kinds.templates, host.bringers)
     _refuse_taken(plugin, host)
     folder = arguments.output or Path(plugin.project)
     plugin.write(folder)
     commands = list(_next(plugin, folder, host))
-    if arguments.json:
-        told = {"folder": str(folder), "files": [str(place) for place in plugin.files], "next": commands}
-        print(json.dumps({"schema": SCHEMA, "core": __version__, "new": told}, indent=2))
-        return 0
-    print(f"{folder}: the distribution {plugin.project}, with the {arguments.kind} {plugin.name}")
-    print("".join(f"  {place}\n" for place in plugin.files) + "next:")
-    print("\n".join(f"  {command}" for command in commands))
-    return 0
+    facts = {"folder": str(folder), "files": [str(place) for place in plugin.files], "next": commands}
+    head = f"{folder}: the distribution {plugin.project}, with the {arguments.kind} {plugin.name}"
+    lines = [f"  {place}" for place in plugin.files] + ["next:"] + [f"  {command}" for command in commands]
+    answer(arguments, {"new": facts}, [head, *lines])
 
 
 def _next(plugin: Distribution, folder: Path, host: PluginHost) -> Iterator[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mt_core.cli.plugins_report import Report
+from mt_core.plugins.metadata import words
 
 GAP = "   "
 """Between two columns of a table that is drawn."""
@@ -43,35 +42,23 @@ FACTS = (
 
 def screen_width() -> int:
     """Columns of the terminal; 0 (never wrap) where output goes to a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if not sys.stdout.isatty():
+        return 0
+    from shutil import get_terminal_size  # with bz2 and lzma
+
+    return get_terminal_size().columns
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
     """Lines of left-aligned columns; in a terminal, ``width`` columns wide, with a rule, and wrapped in the last column."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head) - 1)]
-    if width - sum(size + len(GAP) for size in widths) >= MIN_WRAPPED:
-        yield from _draw(head, rows, width)
-        return
-    for row in [head, *rows]:
-        start = "".join(f"{cell.ljust(size)}  " for cell, size in zip(row[:-1], widths, strict=True))
-        yield (start + row[-1]).rstrip()
-
-
-def _draw(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, name in enumerate(head):
-        drawn.add_column(Text(name), no_wrap=index < len(head) - 1)
-    for row in rows:
-        drawn.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), width=width)
-    with console.capture() as captured:
-        console.print(drawn)
-    yield from (line.rstrip() for line in captured.get().splitlines())
+    before = sum(size + len(GAP) for size in widths)
+    drawn = width - before >= MIN_WRAPPED
+    for number, row in enumerate([head, *rows]):
+        cells = (cell.ljust(size) + (GAP if drawn else "  ") for cell, size in zip(row, widths, strict=False))
+        yield from _hang("".join(cells), row[-1], width if drawn else 0)
+        if drawn and number == 0:
+            yield "─" * min(width, before + max(len(each[-1]) for each in [head, *rows]))
 
 
 def _hang(start: str, text: str, width: int) -> list[str]:
@@ -108,11 +95,6 @@ def _cause(plugin: Report) -> str:
 def title(plugin: Report) -> str:
     """The plugin as messages name it."""
     return f"{plugin['name']} ({plugin['distribution']} {plugin['version']})"
-
-
-def words(kind: str) -> str:
-    """``task_print`` as a person reads it."""
-    return kind.replace("_", " ")
 
 
 # ---------------------------------------------------------------------------------------------------------------- info

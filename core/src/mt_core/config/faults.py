@@ -31,9 +31,8 @@ def _sibling_keys(config: type[MtConfig], path: Sequence[int | str], extra_keys:
     """The keys beside the last one of ``path``; none where a mapping has the user's own."""
     if len(path) < 2:
         return sorted({*config.model_fields, *extra_keys})
-    if (
-        field := config.model_fields.get(str(path[0]))
-    ) is None:  # a place in a list, or which type of a union was tried
+    field = config.model_fields.get(str(path[0]))
+    if field is None:  # a place in a list, or which type of a union was tried
         return _sibling_keys(config, path[1:], ())
     annotation = field.annotation
     nested = filter(None, map(nested_config, (annotation, *get_args(annotation))))
@@ -42,11 +41,8 @@ def _sibling_keys(config: type[MtConfig], path: Sequence[int | str], extra_keys:
 
 def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
     path = [str(part) for part in item["loc"] if not str(part).startswith(_ALTERNATIVES)]
-    top, below = (
-        [part.replace("_", "-") for part in (prefix, *path[:1])],
-        path[1:],
-    )  # below may be names of the user's own
-    key = ".".join(filter(None, [*top, *below]))
+    top = [part.replace("_", "-") for part in (prefix, *path[:1])]
+    key = ".".join(filter(None, [*top, *path[1:]]))  # what is below may be names of the user's own
     kind, got = item["type"], item.get("input")
     if kind == "extra_forbidden":
         hint = did_you_mean(path[-1], known)

@@ -28,75 +28,28 @@ _PLACES = re.compile(r"_(path|file|dir|folder|name)$")
 _PERHAPS = re.compile(r"(^|_)(keys?|pat|pwd|auth|authorization|bearer|cookie|sas|signature|sig)$")
 """Names of secrets that are names of columns, too: the value decides."""
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[^\s/]{12,}")
-_SHAPES = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"
-    r"|(?<![A-Za-z0-9])(?:"
-    r"(?:hf|api_org)_[A-Za-z0-9]{20,}"  # Hugging Face
-    r"|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{20,}"  # GitHub
-    r"|gl(?:pat|oas|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{16,}"  # GitLab
-    r"|xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"  # Slack
-    r"|sk-[A-Za-z0-9_-]{20,}"  # OpenAI and others
-    r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}"  # Stripe
-    r"|(?:gsk|r8)_[A-Za-z0-9]{30,}|(?:nvapi|xai)-[A-Za-z0-9_-]{30,}"  # Groq, Replicate, NVIDIA, xAI
-    r"|(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9])"  # AWS
-    r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}"  # Google
-    r"|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{50,}"  # npm, PyPI
-    r"|dop_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"  # DigitalOcean, Databricks, SendGrid
-    r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"  # JSON Web Token (RFC 7519)
-    r")"
-    r"|(?<=://)[^/\s:@\"'<>]*:[^/\s\"'<>]+(?=@)"  # user:password@ in an address
-    r"|(?<=https://)[^/\s@\"'<>?#]+(?=@)|(?<=http://)[^/\s@\"'<>?#]+(?=@)"  # TOKEN@
-    r"|(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}"
-    r"|(?P<kept>[?&;](?i:[\w.%-]*(?:token|secret|passw(?:or)?d|signature|credential|api[_-]?key|access[_-]?key(?:[_-]?id)?|account[_-]?key)"
-    r"|sig|sas|key|auth|pwd|pat)=)[^&\s#\"'<>]*[^&\s#\"'<>:.,;)\]]"
-    r"|(?P<head>(?i:\b(?:authorization|proxy-authorization)[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+))[A-Za-z0-9+/=._~-]{8,}",
-    re.DOTALL,
+_TOKENS = (
+    ("hf_ api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{20,}"),  # Hugging Face
+    ("ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{30,}"),  # GitHub
+    ("github_pat_", r"github_pat_[A-Za-z0-9_]{20,}"),
+    ("glpat- gloas- gldt- glrt", r"gl(?:pat|oas|dt|rt|rtr)-[A-Za-z0-9_.-]{16,}"),  # GitLab
+    ("glcbt- glptt- glft- glimt- glagent- glsoat-", r"gl(?:cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{16,}"),
+    ("xox xapp-", r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"),  # Slack
+    ("sk-", r"sk-[A-Za-z0-9_-]{20,}"),  # OpenAI and others
+    ("_live_ _test_", r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}"),  # Stripe
+    (
+        "gsk_ r8_ nvapi- xai-",
+        r"(?:gsk|r8)_[A-Za-z0-9]{30,}|(?:nvapi|xai)-[A-Za-z0-9_-]{30,}",
+    ),  # Groq, Replicate, NVIDIA, xAI
+    ("AKIA ASIA", r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),  # AWS
+    ("AIza ya29. GOCSPX-", r"AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}"),  # Google
+    ("npm_ pypi-", r"npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{50,}"),  # npm, PyPI
+    ("dop_v1_ dapi", r"dop_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}"),  # DigitalOcean, Databricks
+    ("SG.", r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),  # SendGrid
+    ("eyJ", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),  # JSON Web Token (RFC 7519)
 )
-_HINTS = (
-    "PRIVATE KEY",
-    "://",
-    "=",
-    "uthorization",
-    "UTHORIZATION",
-    "hf_",
-    "api_org_",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "gloas-",
-    "gldt-",
-    "glrt",
-    "glcbt-",
-    "glptt-",
-    "glft-",
-    "glimt-",
-    "glagent-",
-    "glsoat-",
-    "xox",
-    "xapp-",
-    "sk-",
-    "_live_",
-    "_test_",
-    "gsk_",
-    "r8_",
-    "nvapi-",
-    "xai-",
-    "AKIA",
-    "ASIA",
-    "AIza",
-    "ya29.",
-    "GOCSPX-",
-    "npm_",
-    "pypi-",
-    "dop_v1_",
-    "dapi",
-    "SG.",
-    "eyJ",
-)
+"""Issuer's tokens: words, one of which is in each of them, and their shape."""
+_HINTS = ("PRIVATE KEY", "://", "=", "uthorization", "UTHORIZATION", *" ".join(words for words, _ in _TOKENS).split())
 """Every shape has one of these in it: most texts have none, and need not be looked through letter by letter."""
 _SHORTEST = 8
 """Shorter values of the environment are no secrets, and hiding them would garble ordinary text."""
@@ -106,7 +59,23 @@ def redact(text: str) -> str:
     """Return the text with secrets replaced: those of the environment, and text that has the form of a well-known key."""
     for value in _secrets_of(os.environ):
         text = text.replace(value, HIDDEN)
-    return _SHAPES.sub(_mask, text) if any(hint in text for hint in _HINTS) else text
+    return _shapes().sub(_mask, text) if any(hint in text for hint in _HINTS) else text
+
+
+@cache
+def _shapes() -> re.Pattern[str]:
+    """Return what finds secrets by their shape; compiling it takes longer than most commands have text to look through."""
+    return re.compile(
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"
+        rf"|(?<![A-Za-z0-9])(?:{'|'.join(shape for _, shape in _TOKENS)})"
+        r"|(?<=://)[^/\s:@\"'<>]*:[^/\s\"'<>]+(?=@)"  # user:password@ in an address
+        r"|(?<=https://)[^/\s@\"'<>?#]+(?=@)|(?<=http://)[^/\s@\"'<>?#]+(?=@)"  # TOKEN@
+        r"|(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}"
+        r"|(?P<kept>[?&;](?i:[\w.%-]*(?:token|secret|passw(?:or)?d|signature|credential|api[_-]?key|access[_-]?key(?:[_-]?id)?|account[_-]?key)"
+        r"|sig|sas|key|auth|pwd|pat)=)[^&\s#\"'<>]*[^&\s#\"'<>:.,;)\]]"
+        r"|(?P<head>(?i:\b(?:authorization|proxy-authorization)[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+))[A-Za-z0-9+/=._~-]{8,}",
+        re.DOTALL,
+    )
 
 
 def _mask(match: re.Match[str]) -> str:
@@ -144,12 +113,7 @@ def _spellings(value: str) -> tuple[str, ...]:
 def _is_set_secret(name: str, value: str) -> bool:
     """Return whether a variable holds one: what is called a key there is seldom the name of a column, but may be a path (``SSH_KEY``)."""
     unsure = _secret_word(name) == _UNSURE and not value.isdecimal() and re.fullmatch(r"[^\s/]+", value) is not None
-    return unsure or is_secret(name, _number(value))
-
-
-def _number(value: str) -> str | int:
-    """A number where it is one, whichever: ``MAX_TOKENS=100000000`` is a count."""
-    return 0 if value.isdecimal() else value
+    return unsure or is_secret(name, 0 if value.isdecimal() else value)  # MAX_TOKENS=100000000 is a count
 
 
 def is_secret(key: str, value: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
@@ -45,6 +44,8 @@ def is_remote(path: str) -> bool:
 @cache
 def storage() -> Storage:
     """Return the module that reads addresses. Raises ``DataError`` if none is installed."""
+    from importlib.metadata import entry_points  # here: most runs have no address, and importing it takes a while
+
     for point in entry_points(group=GROUP):
         found: Storage = point.load()
         return found

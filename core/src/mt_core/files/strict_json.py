@@ -1,22 +1,26 @@
 """Strict JSON: what Python's ``json`` takes without a word and we do not.
 
-As RFC 8259 and good sense ask: a duplicate key, NaN, Infinity or a lone surrogate is a fault with its file and line,
-because each of them would change or lose training text without a word.
+As RFC 8259 and good sense ask: a key that stands twice, NaN, Infinity, a number that a float cannot hold or a lone surrogate is a
+fault, because each would change or lose something without a word; in rows with file and line.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from mt_core.config.strict import RefusedValueError, finite_float, no_constant, unique_object
 from mt_core.errors import DataError
 from mt_core.files.spans import Piece
 
+_MOST_DIGITS = 1000
+"""Python itself refuses to read 4,301 digits, in words about itself."""
+
 _EXCERPT = 60
-"""Characters of a faulty line that a message shows."""
+"""Characters of a key, or of a faulty line, that a message shows."""
 
 _ESCAPES = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a whole character
@@ -27,6 +31,51 @@ _ESCAPES = re.compile(
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 _KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+
+
+class RefusedValueError(ValueError):
+    """JSON that Python would accept and we do not; ``word`` is where it stands in the text, ``fix`` what to do in a file of rows."""
+
+    def __init__(self, problem: str, fix: str, word: str) -> None:
+        super().__init__(problem)
+        self.problem, self.fix, self.word = problem, fix, word
+
+
+def parse_json(text: str) -> Any:
+    """The value. Raises ``ValueError`` (a ``JSONDecodeError`` with the place where the text is no JSON at all)."""
+    return json.loads(
+        text, object_pairs_hook=unique_object, parse_constant=no_constant, parse_int=_integer, parse_float=finite_float
+    )
+
+
+def unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs, where no key stands twice."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        problem = f"key {twice[:_EXCERPT]!r} stands twice in one object"
+        raise RefusedValueError(problem, "Keep one of the two.", json.dumps(twice))
+    return value
+
+
+def no_constant(word: str) -> NoReturn:
+    """Refuses NaN and Infinity."""
+    raise RefusedValueError(f"{word} is not JSON", "Write null, or leave the field out.", word)
+
+
+def finite_float(digits: str) -> float:
+    """The number, where a float can hold it."""
+    value = float(digits)
+    if math.isinf(value):
+        problem = f"{digits[:20]} is larger than a float can hold"
+        raise RefusedValueError(problem, "Write it as a string.", digits)
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits is no count")
+    return int(digits)
 
 
 def json_object(piece: Piece) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import Distribution
-
 from mt_core.plugins.metadata import CORE, PluginInfo, canonicalize
 from mt_core.version import __version__
 
@@ -12,7 +10,7 @@ def out_of_range(plugin: PluginInfo) -> str:
     """Return what to know where this mt-core is not one that the plugin declares; nothing where it is, or declares none."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    distribution: Distribution | None = plugin.entry_point.dist
+    distribution = plugin.entry_point.dist
     for text in (distribution.requires or ()) if distribution is not None else ():
         try:
             needed = Requirement(text)

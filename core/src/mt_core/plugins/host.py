@@ -22,8 +22,17 @@ from mt_core.errors import (
 from mt_core.hookspecs import PROJECT
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_core.plugins.extension import add_kinds, adder, extend
-from mt_core.plugins.loading import Offer, Plugin, collect_offers, guard_builtins, import_plugin, words
-from mt_core.plugins.metadata import BUILT_IN, CORE, PluginInfo, Selection, canonicalize, find_plugins, without_effect
+from mt_core.plugins.loading import Offer, Plugin, collect_offers, guard_builtins, import_plugin
+from mt_core.plugins.metadata import (
+    BUILT_IN,
+    CORE,
+    PluginInfo,
+    Selection,
+    canonicalize,
+    find_plugins,
+    without_effect,
+    words,
+)
 
 __all__ = ["Offer", "Plugin", "PluginHost"]
 

@@ -20,7 +20,7 @@ from mt_core.errors import ComponentError, MtError, did_you_mean
 from mt_core.hookspecs import PROJECT
 from mt_core.kinds import Kind, Kinds
 from mt_core.plugins.compatibility import out_of_range
-from mt_core.plugins.metadata import BUILT_IN, PluginInfo, canonicalize, missing_requirements
+from mt_core.plugins.metadata import BUILT_IN, PluginInfo, canonicalize, missing_requirements, words
 
 SIZES = "model_sizes"
 """Kind of what ``mt_model_configs`` adds to another plugin's family: no slot, so no name that a run could choose."""
@@ -63,11 +63,6 @@ class Plugin:
         if self.info.blocked:
             return "blocked"
         return "failed" if self.error else "loaded"
-
-
-def words(kind: str) -> str:
-    """``task_print`` as messages have it."""
-    return kind.replace("_", " ")
 
 
 def import_plugin(info: PluginInfo) -> Plugin:

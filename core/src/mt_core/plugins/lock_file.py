@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.strict import parse_json
 from mt_core.errors import CheckpointError
+from mt_core.files.strict_json import parse_json
 from mt_core.plugins.pins import FOLDER, UNKNOWN, unfit_origin, unfit_reason
 
 LOCK_FILE = "plugins.lock.json"

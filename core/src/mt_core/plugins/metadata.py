@@ -7,13 +7,16 @@ import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from mt_core.errors import did_you_mean
+from mt_core.plugins.installed import PlainDistribution, PlainEntryPoint, entry_points
 from mt_core.plugins.pins import FILE, FOLDER, UNKNOWN
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, EntryPoint
 
 GROUP = "mt_core.plugins"
 CORE, TRAINING, BUILT_IN = "mt-core", "mt-train", "mt-plugin-standard"
@@ -32,7 +35,7 @@ class PluginInfo:
     module: str
     location: str
     blocked: bool
-    entry_point: EntryPoint
+    entry_point: EntryPoint | PlainEntryPoint
     editable: bool = False
     origin: str = ""
     """Source that pip had it from, as ``origin_of`` says it."""
@@ -70,10 +73,15 @@ def canonicalize(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 
+def words(kind: str) -> str:
+    """``task_print`` as people read it."""
+    return kind.replace("_", " ")
+
+
 def find_plugins(selection: Selection) -> list[PluginInfo]:
     """Every plugin of the environment, sorted; the same entry point found twice counts once."""
     found: dict[tuple[str, str, str], PluginInfo] = {}
-    for point in entry_points(group=GROUP):
+    for point in entry_points(GROUP):
         if point.dist is None:
             continue
         plugin = _describe(point, selection)
@@ -91,7 +99,7 @@ def without_effect(selection: Selection, found: Iterable[PluginInfo]) -> list[st
     ]
 
 
-def _describe(point: EntryPoint, selection: Selection) -> PluginInfo:
+def _describe(point: EntryPoint | PlainEntryPoint, selection: Selection) -> PluginInfo:
     distribution = point.dist
     assert distribution is not None, "an installed entry point belongs to a distribution"
     sources = sources_of(distribution)
@@ -110,7 +118,7 @@ def _describe(point: EntryPoint, selection: Selection) -> PluginInfo:
     )
 
 
-def origin_of(distribution: Distribution) -> str:
+def origin_of(distribution: Distribution | PlainDistribution) -> str:
     """Return where a distribution was installed from (PEP 610): ``FOLDER``, ``FILE``, an address as pip takes it, without a password; empty
     for an index, and where nobody has said it."""
     origin = _direct_url(distribution)
@@ -122,7 +130,7 @@ def origin_of(distribution: Distribution) -> str:
     return f"{source['vcs']}+{plain}@{source['commit_id']}" if {"vcs", "commit_id"} <= source.keys() else plain
 
 
-def _direct_url(distribution: Distribution) -> dict[str, Any]:
+def _direct_url(distribution: Distribution | PlainDistribution) -> dict[str, Any]:
     """Its ``direct_url.json``; empty without one, and for one that is damaged: it only says where something is from."""
     try:
         content = json.loads(distribution.read_text("direct_url.json") or "{}")
@@ -132,7 +140,7 @@ def _direct_url(distribution: Distribution) -> dict[str, Any]:
     return content if parts and all(isinstance(part, dict) for part in parts) else {}
 
 
-def sources_of(distribution: Distribution) -> str:
+def sources_of(distribution: Distribution | PlainDistribution) -> str:
     """The folder of an editable install's sources (PEP 610); empty for any other, which is where its metadata is."""
     origin = _direct_url(distribution)
     return unquote(urlparse(str(origin.get("url", ""))).path) if origin.get("dir_info", {}).get("editable") else ""
@@ -140,20 +148,12 @@ def sources_of(distribution: Distribution) -> str:
 
 def missing_requirements(distribution: str, absent: Collection[str]) -> list[str]:
     """Names among what a distribution requires, with extras or without, that are not installed or are ``absent``."""
-    try:
-        lines = requires(distribution) or []
-    except PackageNotFoundError:
-        return []
+    from importlib.metadata import Distribution
+
+    found = next(iter(Distribution.discover(name=distribution)), None)
+    lines = (found.requires if found else None) or []
     names = dict.fromkeys(match[0] for line in lines if (match := _REQUIRED.match(line)))
-    return [name for name in names if canonicalize(name) in absent or not _is_installed(name)]
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return False
-    return True
+    return [name for name in names if canonicalize(name) in absent or not any(Distribution.discover(name=name))]
 
 
 def _names(text: str) -> set[str]:

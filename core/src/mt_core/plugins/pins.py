@@ -7,7 +7,6 @@ shell or given to ``pip install -r`` has room for an option, an address or a sec
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 
 FOLDER, FILE = "a folder", "a file"
@@ -73,23 +72,6 @@ def pins(versions: Mapping[str, str]) -> list[str]:
 def unpinned_names(versions: Mapping[str, str]) -> list[str]:
     """The names without a known version."""
     return [name for name, version in versions.items() if version == UNKNOWN]
-
-
-def pip_line(versions: Mapping[str, str], origins: Mapping[str, str]) -> str:
-    """Return what to type for exactly these, as a shell reads it, and where those are from that no index has.
-
-    An address that a file names is told, and no word of the line: it may be anybody's.
-    """
-    listed = {name: version for name, version in versions.items() if name not in origins}
-    wanted = pins(listed)
-    options = [word for line in indexes(listed) for word in line.split()]
-    line = [shlex.join(["pip", "install", *wanted, *options])] if wanted else []
-    told = [
-        f"{name} {versions[name]} was installed from {origin}, and has to be installed from there"
-        for name, origin in origins.items()
-        if name in versions
-    ]
-    return "; ".join(line + told) or "no version of theirs is known, so there is none to install"
 
 
 def indexes(versions: Mapping[str, str]) -> list[str]:

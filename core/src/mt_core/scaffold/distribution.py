@@ -50,12 +50,6 @@ class KindTemplate:
     imports_torch: bool = False
 
 
-def own_templates() -> list[str]:
-    """Return the kinds that this package has templates for, as people type them."""
-    root = resources.files("mt_core.scaffold") / "templates"
-    return sorted(folder.name for folder in root.iterdir() if folder.is_dir() and (folder / ABOUT).is_file())
-
-
 def read_template(kind: str, place: str) -> KindTemplate:
     """Return the template at ``MODULE:FOLDER``. Raises ``UsageError`` for one that is damaged, or not there."""
     module, _, path = place.partition(":")

@@ -8,18 +8,10 @@ from io import TextIOWrapper
 from typing import Any
 
 HANDLER = "mt_readable"
-_SYMBOLS = str.maketrans(
+_SYMBOLS = str.maketrans("·•–─│├└×▁▂▃▄▅▆▇█", "-*--||`x_.,-=+*#") | str.maketrans(
     {
         "…": "...",
-        "·": "-",
-        "•": "*",
-        "–": "-",
-        "─": "-",
-        "│": "|",
-        "├": "|",
-        "└": "`",
         "→": "->",
-        "×": "x",
         "±": "+-",
         "≤": "<=",
         "≥": ">=",
@@ -34,7 +26,6 @@ _SYMBOLS = str.maketrans(
         "Δ": "delta ",
         "Σ": "sum ",
         "λ": "lambda",
-        **dict(zip("▁▂▃▄▅▆▇█", "_.,-=+*#", strict=True)),
     }
 )
 """Symbols of our own messages, as people write them on a typewriter."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mt_core.config.strict import parse_json, unique_object
 from mt_core.errors import WeightsError
+from mt_core.files.strict_json import parse_json, unique_object
 
 if TYPE_CHECKING:
     from torch import Tensor

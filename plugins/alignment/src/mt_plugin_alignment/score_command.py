@@ -29,8 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mt-score",
-        description="Score the answers of a file with a reward model: rows with prompt and response, responses (a list), or chosen and"
-        " rejected. One line of JSON for each row: id, scores, best, and of a pair whether the chosen one was.",
+        usage="mt-score (--run RUN | --weights FOLDER) --rows FILE [option …]",
+        description="Score the answers of a file with a reward model: rows with prompt and response, responses (a list),\n"
+        "or chosen and rejected. One line of JSON for each row: id, scores, best, and of a pair whether the chosen one was.",
+        epilog="""examples:
+  mt-score --run runs/reward --rows answers.jsonl --out scores.jsonl
+  mt-score --run runs/reward --rows answers.jsonl --best best.jsonl     the best answers, as rows for sft""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--run", type=Path, metavar="RUN", help="a run of --objective reward: its last checkpoint")
     parser.add_argument(

@@ -27,7 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mt-board",
-        description="Show all runs and searches below some folders on a local page, live. It writes nothing, and asks nobody else.",
+        description="Show all runs and searches below some folders on a local page, live.\n"
+        "It writes nothing, and asks nobody else.",
+        epilog="""examples:
+  mt-board runs
+  mt-board runs searches --port 9000""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="folder with runs in it, or a run")
     parser.add_argument("--port", type=_port, default=PORT, metavar="N", help=f"port (default: {PORT}; 0: a free one)")

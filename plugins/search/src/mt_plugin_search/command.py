@@ -20,6 +20,7 @@ from mt_train.command import (
     parse,
     read_config,
     run_command,
+    write_completion,
 )
 
 from .folder import BEST, Folder
@@ -57,13 +58,14 @@ The command itself:
   --nproc-per-node N|auto    processes of each trial
   --dry-run                  check everything, say what would be searched, and start nothing
   --json                     print what was found as JSON
+  --completion bash|zsh|fish print what completes this in a shell
   --debug                    show tracebacks
   --version, --help"""
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 SWITCHES = ("dry_run", "json", "debug", "version", "help")
-VALUES = ("config", "space", "output", "resume", *Settings.model_fields)
+VALUES = ("config", "space", "output", "resume", "completion", *Settings.model_fields)
 KEPT = ("trials", "nproc_per_node")
 """Options that may be given for a search that goes on."""
 
@@ -87,6 +89,9 @@ def _main(words: list[str]) -> int:
     line = parse(words, switches=SWITCHES, values=VALUES)
     if "help" in line.flags or "version" in line.flags:
         print(HELP if "help" in line.flags else describe_version("mt-plugin-search"))
+        return 0
+    if "completion" in line.flags:
+        print(write_completion("mt-search", line.flags["completion"], switches=SWITCHES, values=VALUES))
         return 0
     if "WORLD_SIZE" in os.environ:
         raise UsageError(

@@ -32,7 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="mt-serve", description="Serve a model as OpenAI's API: chats and completions, many at a time."
+        prog="mt-serve",
+        usage="mt-serve (--run RUN | --weights FOLDER) [option …]",
+        description="Serve a model as OpenAI's API: chats and completions, many at a time.",
+        epilog="""examples:
+  mt-serve --run runs/first
+  mt-serve --weights weights --adapter mine=adapter --port 9000     weights, and an adapter beside them""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_models(parser.add_argument_group("the model"))
     _add_places(parser.add_argument_group("where it listens"))

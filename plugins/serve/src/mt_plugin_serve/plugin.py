@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from mt_core import hookimpl
 
 
 @hookimpl
 def mt_doctor() -> dict[str, dict[str, str]]:
     """Versions of the HTTP packages."""
+    from importlib.metadata import version  # here: the doctor alone needs it
+
     return {"serve": {name: version(name) for name in ("starlette", "uvicorn")}}

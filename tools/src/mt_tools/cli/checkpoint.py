@@ -40,7 +40,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="mt-checkpoint", description="List, verify and prune the checkpoints of a run."
+        prog="mt-checkpoint",
+        description="List, verify and prune the checkpoints of a run.",
+        epilog="""examples:
+  mt-checkpoint list runs/first
+  mt-checkpoint prune runs/first --keep-last 1""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=describe_version("mt-tools"))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -29,7 +29,12 @@ def _folder_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mt-convert",
         description="Write a Hugging Face folder: weights, config, tokenizer, chat template and model card.",
-        epilog=f"other commands: mt-convert {{{','.join(COMMANDS)}}} … (each with --help)",
+        epilog=f"""examples:
+  mt-convert runs/first model                      the last checkpoint of a run
+  mt-convert weights model --dtype bf16            a folder of weights, in another type
+
+other commands: mt-convert {{{",".join(COMMANDS)}}} … (each with --help)""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(command=_folder)
     parser.add_argument(

@@ -23,6 +23,7 @@ from mt_train.config.files import read_config
 from mt_train.config.names import expand
 from mt_train.config.run import SECTIONS
 from mt_train.data.chunks import Share
+from mt_train.plugins.completion import write_completion
 from mt_train.plugins.resolve import resolve
 from mt_train.tracking.logs import show
 from mt_train.version import describe_version
@@ -47,10 +48,16 @@ clean shows what of the token cache nobody has used for long, and removes it wit
   --yes                      clean: remove it
   --block-plugin NAME        do not import this plugin (may be repeated)
   --debug                    show tracebacks
-  --version, --help"""
+  --completion bash|zsh|fish print what completes this in a shell
+  --version, --help          this page; mt-data inspect --help has the options of tokenizer, dataset, objective and data, too
+
+Examples:
+  mt-data inspect --dataset jsonl --dataset.path rows.jsonl --html rows.html
+  mt-data build --model llama --dataset jsonl --dataset.path rows.jsonl --data.cache cache
+  mt-data clean --older-than 60 --yes"""
 
 SWITCHES = ("json", "overwrite", "yes", "finish", "debug", "version", "help")
-VALUES = ("config", "html", "examples", "older_than", "part")
+VALUES = ("config", "html", "examples", "older_than", "part", "completion")
 REPEATED = ("block_plugin",)
 OWN = {
     "inspect": ("examples", "json", "html", "overwrite"),
@@ -75,12 +82,20 @@ def _data(words: list[str]) -> int:
     if "version" in flags:
         print(describe_version("mt-tools"))
         return 0
+    if "completion" in flags:
+        host, values = discover_plugins(flags.get("block_plugin", [])), (*VALUES, *REPEATED)
+        shell = flags["completion"]
+        print(write_completion("mt-data", shell, host, switches=SWITCHES, values=values, commands=COMMANDS))
+        return 0
     if not name and "help" not in flags:
         raise UsageError(f"mt-data needs one of its commands: {', '.join(COMMANDS)}; `mt-data --help` shows them")
     if name and name not in COMMANDS:
         raise UsageError(
             f"mt-data has no command {name!r}. {did_you_mean(name, list(COMMANDS))}Commands: {', '.join(COMMANDS)}"
         )
+    if words == ["--help"] and not name:
+        print(HEAD)
+        return 0
     host = discover_plugins(flags.get("block_plugin", []))
     line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds)
     if "help" in flags:

@@ -29,6 +29,7 @@ from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import find
 from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.names import expand
+from mt_train.plugins.completion import write_completion
 from mt_train.plugins.resolve import resolve
 from mt_train.tracking.logs import show
 from mt_train.version import describe_version
@@ -58,10 +59,15 @@ With --evaluations only what these ask, and rows that are named.
   --predictions              write predictions.jsonl: each sample's loss and the likeliest tokens, each question's answer
   --output FOLDER            where metrics.json goes; default RUN/eval/NNN (none writes no file)
   --block-plugin NAME        do not import this plugin
-  --debug, --version, --help"""
+  --completion bash|zsh|fish print what completes this in a shell
+  --debug, --version, --help
+
+Examples:
+  mt-eval --run runs/first --checkpoints all
+  mt-eval --weights weights --dataset jsonl --dataset.path rows.jsonl"""
 
 SWITCHES = ("predictions", "dry_run", "debug", "version", "help")
-VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "output")
+VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "output", "completion")
 REPEATED = ("block_plugin", "on")
 COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "count", "samples")
 
@@ -99,6 +105,10 @@ def _eval(words: list[str]) -> int:
         print(describe_version("mt-tools") if "version" in flags else HEAD)
         return 0
     host = discover_plugins(flags.get("block_plugin", []))
+    if "completion" in flags:
+        values = (*VALUES, *REPEATED)
+        print(write_completion("mt-eval", flags["completion"], host, switches=SWITCHES, values=values))
+        return 0
     line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds)
     jobs = list(_jobs(line, host))
     if "dry_run" in flags:

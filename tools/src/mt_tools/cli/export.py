@@ -32,7 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mt-export",
+        usage="mt-export --run RUN --output FOLDER [--merge | --as-lora [RANK]] [option …]",
         description="Write the adapter of a run as peft does, or with --merge base and adapter as one Hugging Face folder.",
+        epilog="""examples:
+  mt-export --run runs/lora --output adapter                       the adapter, as peft opens it
+  mt-export --run runs/lora --output merged --merge                base and adapter as one model
+  mt-export --run runs/lora --output merged --merge --gguf m.gguf  the same as one file for llama.cpp besides""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--run",

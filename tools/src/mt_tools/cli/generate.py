@@ -40,7 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="mt-generate", description="Continue a prompt, talk to a model, or answer a file of prompts."
+        prog="mt-generate",
+        usage="mt-generate (--run RUN | --weights FOLDER) (--prompt TEXT | --chat | --prompts FILE) [option …]",
+        description="Continue a prompt, talk to a model, or answer a file of prompts.",
+        epilog="""examples:
+  mt-generate --run runs/first --prompt "Once upon a time"
+  mt-generate --run runs/first --chat --temperature 0.7
+  mt-generate --run runs/first --prompts prompts.jsonl --out answers.jsonl --greedy""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_source_options(parser.add_argument_group("the model"))
     _asking_options(parser.add_argument_group("what to answer (one of --prompt, --chat and --prompts)"))

@@ -22,7 +22,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mt-report", description="Show runs as one self-contained HTML page.")
+    parser = argparse.ArgumentParser(
+        prog="mt-report",
+        description="Show runs as one self-contained HTML page.",
+        epilog="""examples:
+  mt-report runs/first                                             runs/first/report.html
+  mt-report runs/first runs/deeper --output compared.html          two runs beside each other""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; several are compared")
     parser.add_argument(
         "--output",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.strict import parse_json
 from mt_core.errors import DataError, OutputError, UsageError
+from mt_core.files.strict_json import parse_json
 from mt_tools.generation.rows import WRITTEN, PromptRow, shorten
 from mt_train.checkpoint.files import replace_text
 

@@ -9,9 +9,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from mt_core.config.strict import parse_json
 from mt_core.errors import DataError
 from mt_core.files import bounded_lines
+from mt_core.files.strict_json import parse_json
 from mt_train.config.reading import read_small
 
 WRITTEN = ("text", "finish", "tokens")

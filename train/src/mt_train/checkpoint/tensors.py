@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from mt_core.config.strict import parse_json
 from mt_core.errors import CheckpointError, WeightsError
+from mt_core.files.strict_json import parse_json
 from mt_train.checkpoint.files import refuse_special
 
 if TYPE_CHECKING:

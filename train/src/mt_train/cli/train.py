@@ -99,9 +99,13 @@ def _train(words: list[str]) -> int:
         print(help_text(host, request.raw) if topic in ("", ALL) else topic_text(host, request.raw, topic))
         return 0
     if "completion" in request.flags:
-        from mt_train.cli.completion import write_completion
+        from mt_train.plugins.completion import write_completion
 
-        print(write_completion(request.flags["completion"], host, switches=SWITCHES, values=(*VALUES, *REPEATED)))
+        print(
+            write_completion(
+                "mt-train", request.flags["completion"], host, switches=SWITCHES, values=(*VALUES, *REPEATED)
+            )
+        )
         return 0
     show_notices(host)
     train = request.raw.get("train")

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from mt_core.config.strict import parse_json
 from mt_core.errors import UsageError, cut
+from mt_core.files.strict_json import parse_json
 from mt_train.config.keys import underscore_keys
 from mt_train.config.plain import MOST_BITS, MOST_LEVELS, check_plain
 from mt_train.config.reading import read_small_text

@@ -1,11 +1,14 @@
-"""The code that a run is made of: its distributions, their versions, and a hash of their files."""
+"""The code that a run is made of: its distributions, their versions, and a hash of their files.
+
+``importlib.metadata`` is imported where it is asked: every command imports this module, and few of them ask.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import importlib.util
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
 from mt_core.plugins.lock_file import origins, read_lock
 from mt_core.plugins.metadata import CORE, GROUP, TRAINING, PluginInfo, origin_of, sources_of
-from mt_core.plugins.pins import pip_line
+from mt_core.plugins.pins import indexes, pins
 from mt_core.version import __version__
 
 LIBRARIES = ("deepspeed", "torch")
@@ -31,13 +34,15 @@ def lock_content(offers: Iterable[Offer]) -> dict[str, Any]:
 
     A hash is of the files that are imported, so that a wheel and a folder that is worked on (``editable``) have the same one.
     """
+    from importlib import metadata
+
     taking = _always()
     for offer in offers:
         taking |= {each.distribution: each for each in (offer.plugin, offer.bringer) if each is not None}
     return {
         "core": __version__,
         "plugins": {name: taking[name].version for name in sorted(taking)},
-        "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "libraries": {name: metadata.version(name) for name in LIBRARIES},
         "sha256": {name: distribution_hash(name, taking[name].module) for name in sorted(taking)},
         "origins": {name: taking[name].origin for name in sorted(taking) if taking[name].origin},
         "editable": sorted(name for name, plugin in taking.items() if plugin.editable),
@@ -56,10 +61,12 @@ class _Distribution:
 
 def _always() -> dict[str, _Distribution | PluginInfo]:
     """Return what each run takes; nothing of what is not installed, as where a test has but the sources on its path."""
+    from importlib import metadata
+
     found: dict[str, _Distribution | PluginInfo] = {}
     for name in ALWAYS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            each = importlib.metadata.distribution(name)
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            each = metadata.distribution(name)
             module = name.replace("-", "_")
             found[name] = _Distribution(each.version, module, origin_of(each), bool(sources_of(each)))
     return found
@@ -67,9 +74,11 @@ def _always() -> dict[str, _Distribution | PluginInfo]:
 
 def distribution_hash(name: str, module: str = "") -> str:
     """SHA-256 of the packages that a distribution's plugins are in; of ``module`` where a test offers what none installed."""
+    from importlib import metadata
+
     try:
-        points = importlib.metadata.distribution(name).entry_points.select(group=GROUP)
-    except importlib.metadata.PackageNotFoundError:
+        points = metadata.distribution(name).entry_points.select(group=GROUP)
+    except metadata.PackageNotFoundError:
         return code_hash(module)
     if name in ALWAYS:  # mt-core is no plugin; that of mt-train is for the doctor
         return code_hash(name.replace("-", "_"))
@@ -142,9 +151,28 @@ def compare(lock: Mapping[str, Any], whose: str) -> str:
     )
 
 
+def pip_line(versions: Mapping[str, str], origins: Mapping[str, str]) -> str:
+    """Return what to type for exactly these, as a shell reads it, and where those are from that no index has.
+
+    An address that a file names is told, and no word of the line: it may be anybody's.
+    """
+    listed = {name: version for name, version in versions.items() if name not in origins}
+    wanted = pins(listed)
+    options = [word for line in indexes(listed) for word in line.split()]
+    line = [shlex.join(["pip", "install", *wanted, *options])] if wanted else []
+    told = [
+        f"{name} {versions[name]} was installed from {origin}, and has to be installed from there"
+        for name, origin in origins.items()
+        if name in versions
+    ]
+    return "; ".join(line + told) or "no version of theirs is known, so there is none to install"
+
+
 def installed_version(distribution: str) -> str | None:
     """The version of a distribution; ``None`` where it is not installed."""
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -62,6 +61,8 @@ class Classification:
     """
 
     def __init__(self, config: ClassificationConfig) -> None:
+        from importlib.metadata import version  # here: importing it takes a while, and most runs need none
+
         self._config = config
         self._sklearn = package("sklearn.metrics", extra="metrics", user="the metric classification")
         self._places = {label.strip().casefold(): at for at, label in enumerate(config.labels)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Literal
 
 from pydantic import Field
@@ -50,6 +49,8 @@ class Rouge:
     """F1 of ROUGE-1, -2, -L and -Lsum (sentences by line); the best reference of each; see ``Metric``."""
 
     def __init__(self, config: RougeConfig) -> None:
+        from importlib.metadata import version  # here: importing it takes a while, and most runs need none
+
         scorer = package("rouge_score.rouge_scorer", extra="metrics", user="the metric rouge")
         tokenizers = package("rouge_score.tokenizers", extra="metrics", user="the metric rouge")
         made: dict[str, Any] = {

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -78,6 +77,8 @@ def _hash(files: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], kind: Ki
 
 
 def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # here: importing it takes a while
+
     try:
         return version(name)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Scripts that complete ``mt-train`` in a shell: options and names of what is installed, written by shtab.
+"""Scripts that complete, in a shell, the commands that take a run's options: these and names of what is installed, written by shtab.
 
 A script is static, so that completing starts no Python; it is printed anew after an install.
 """
@@ -8,35 +8,58 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping
 
+from mt_core.cli.guard import SHELLS
 from mt_core.components import AdapterComponent, ModelFamily
 from mt_core.config.base import MtConfig, nested_config
 from mt_core.errors import UsageError, did_you_mean, show_value
 from mt_core.plugins.host import PluginHost
 from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
 
-SHELLS = ("bash", "zsh", "fish")
+PATHS = frozenset(
+    {
+        *("cache", "config", "file", "folder", "html", "output", "path", "plot"),
+        *("profile", "resume", "root", "run", "space", "weights"),
+    }
+)
+"""Last words of options whose values are files or folders."""
 
 
-def write_completion(shell: str, host: PluginHost, *, switches: Iterable[str], values: Iterable[str]) -> str:
-    """Return the script of a shell. Raises ``UsageError`` for a shell that is none of ``SHELLS``."""
+def write_completion(
+    prog: str,
+    shell: str,
+    host: PluginHost | None = None,
+    *,
+    switches: Iterable[str],
+    values: Iterable[str],
+    commands: Iterable[str] = (),
+) -> str:
+    """Return the script of a shell for a command with a run's options and these of its own. Raises ``UsageError`` for a shell that
+    is none of ``SHELLS``. ``commands`` are what its first word may be; ``host``: what is installed, where nobody has looked yet.
+    """
     if shell not in SHELLS:
         raise UsageError(
             f"--completion {show_value(shell)} is no shell that is known. {did_you_mean(shell, SHELLS)}It takes {', '.join(SHELLS)}"
         )
     import shtab
 
-    return str(shtab.complete(_parser(_options(host, switches, values)), shell=shell))
+    parser = argparse.ArgumentParser(prog=prog, add_help=False)
+    if first := tuple(commands):
+        parser.add_argument("command", choices=first)
+    _add_options(parser, _options(host or PluginHost.discover(), switches, values), shtab.FILE)
+    return str(shtab.complete(parser, shell=shell))
 
 
-def _parser(options: Mapping[str, tuple[str, ...] | None]) -> argparse.ArgumentParser:
-    """A parser that shtab reads; what a run is given is read by ``mt_train.config.commandline``."""
-    parser = argparse.ArgumentParser(prog="mt-train", add_help=False)
+def _add_options(
+    parser: argparse.ArgumentParser, options: Mapping[str, tuple[str, ...] | None], files: Mapping[str, str]
+) -> None:
+    """Add what shtab reads; what a run is given is read by ``mt_train.config.commandline``."""
     for option, choices in options.items():
         if choices is None:
             parser.add_argument(option, action="store_true")
         else:
-            parser.add_argument(option, choices=choices or None)
-    return parser
+            action = parser.add_argument(option, choices=choices or None)
+            if not choices and option.replace(".", "-").rpartition("-")[2] in PATHS:
+                vars(action)["complete"] = files
 
 
 def _options(host: PluginHost, switches: Iterable[str], values: Iterable[str]) -> dict[str, tuple[str, ...] | None]:
