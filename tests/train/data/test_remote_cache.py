@@ -451,7 +451,7 @@ print(int(sum(samples[int(number)].ids.sum() * (place + 1) for place, number in 
 
 
 def test_processes_share_what_they_fetch_within_the_limit(made: Path, tmp_path: Path):
-    """Four processes read 30 samples each, in orders of their own, where two chunks have room: none gets stuck, and all read what is there."""
+    """Four processes read 30 samples each in their own orders, with room for two chunks: none gets stuck, and all read the same."""
     shutil.copytree(made, tmp_path / "there/key")
     whole, _, largest = sizes(made)
     words = [
