@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from mt_core.errors import ComponentError, DataError
 from mt_core.files.writing import replace_file
 from mt_train.data.chunk_files import HASH, ChunkHead, is_intact, map_chunk, read_head
-from mt_train.data.chunked_columns import ChunkedColumn
+from mt_train.data.chunked_columns import join_columns
 from mt_train.data.chunks import chunk_name, is_chunk
-from mt_train.data.columns import ENDS, dtype_of, is_column
+from mt_train.data.columns import is_column
 from mt_train.data.encoding import Rules, refuse_bad_rows
 from mt_train.data.locks import folder_held, lock_of, share
 from mt_train.data.measures import count_duplicates
@@ -218,25 +218,10 @@ def _columns(folder: Path, index: Mapping[str, Sequence[Any]]) -> dict[str, Any]
     for chunk, counts in zip(mapped, told.values(), strict=True):
         if {name: len(values) for name, values in chunk.items()} != counts:
             raise ValueError(f"chunks of {folder} have other columns than the index says")
-    counts_of = {name: [counts[name] for counts in told.values()] for name in names}
     if len(mapped) == 1:
         return mapped[0]
-    columns = {
-        name: ChunkedColumn(
-            [chunk[name] for chunk in mapped], dtype_of(name), _shifts(name, counts_of), is_ends=name in ENDS
-        )
-        for name in names
-    }
-    return columns | {"weighted": np.asarray(columns["weighted"])}  # few samples have any, and they are searched
-
-
-def _shifts(name: str, counts_of: Mapping[str, Sequence[int]]) -> Sequence[int] | None:
-    """Return what is added to the values of each chunk: offsets and numbers of samples go on from those before."""
-    if name in ENDS:
-        return [0, *np.cumsum(counts_of[ENDS[name]])[:-1].tolist()]
-    if name == "weighted":
-        return [0, *np.cumsum(np.array(counts_of["ends"]) - 1)[:-1].tolist()]
-    return None
+    columns = join_columns(mapped)
+    return {**columns, "weighted": np.asarray(columns["weighted"])}  # few samples have any, and they are searched
 
 
 def _fingerprint_of(folder: Path) -> dict[str, Any] | None:

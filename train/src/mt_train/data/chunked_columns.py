@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mt_train.data.columns import ENDS, dtype_of
 
 
 class ChunkedColumn:
@@ -96,3 +98,21 @@ def pieces_of(column: NDArray[Any] | ChunkedColumn) -> Iterator[NDArray[Any]]:
         yield from column.chunks()
     else:
         yield column
+
+
+def join_columns(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, ChunkedColumn]:
+    """Return the columns of samples that lie in parts, one behind another, all of them with columns of the same names."""
+    counts = {name: [len(part[name]) for part in parts] for name in parts[0]}
+    return {
+        name: ChunkedColumn([part[name] for part in parts], dtype_of(name), _shifts(name, counts), is_ends=name in ENDS)
+        for name in parts[0]
+    }
+
+
+def _shifts(name: str, counts_of: Mapping[str, Sequence[int]]) -> Sequence[int] | None:
+    """Return what is added to the values of each part: offsets and numbers of samples go on from those before."""
+    if name in ENDS:
+        return [0, *np.cumsum(counts_of[ENDS[name]])[:-1].tolist()]
+    if name == "weighted":
+        return [0, *np.cumsum(np.array(counts_of["ends"]) - 1)[:-1].tolist()]
+    return None
