@@ -34,8 +34,11 @@ def _config(**parallel: Any) -> dict[str, Any]:
     }
 
 
-def _hold_counts(launch: Callable[..., Any], folder: Path, world: int) -> None:
+def _hold_counts(launch: Callable[..., Any], folder: Path, rows: Path, world: int) -> None:
+    stream = _config(zero_stage=0) | {"dataset": {"name": "stream", "path": str(rows)}}
+    stream["data"] = {**stream["data"], "shuffle_buffer": 4}
     cases = {
+        "stream": stream,
         "whole": _config(zero_stage=0),
         "shares": _config(zero_stage=1, sequence=2),
         "stages": _config(pipeline=2),
@@ -46,6 +49,7 @@ def _hold_counts(launch: Callable[..., Any], folder: Path, world: int) -> None:
         found = json.loads((folder / f"rank-{rank}.json").read_text())
         for name, layout in {
             "whole": RankLayout(ranks=world, ranks_per_node=world),
+            "stream": RankLayout(ranks=world, ranks_per_node=world, stream=True),
             "shares": RankLayout(ranks=world, ranks_per_node=world, sequence=2),
             "stages": RankLayout(ranks=world, ranks_per_node=world, pipeline=2),
             "again": RankLayout(ranks=world, ranks_per_node=world, sequence=2, saved_ranks=world),
@@ -72,23 +76,29 @@ def _hold_counts(launch: Callable[..., Any], folder: Path, world: int) -> None:
 
 
 def test_two_ranks_make_the_groups_and_collectives_and_open_the_files_that_were_counted(
-    launch: Callable[..., Any], tmp_path: Path, needs: Callable[[str], None]
+    launch: Callable[..., Any], tmp_path: Path, rows: Path, needs: Callable[[str], None]
 ) -> None:
     needs("mt-plugin-llama")
-    _hold_counts(launch, tmp_path, 2)
+    needs("mt-plugin-datasets")
+    _hold_counts(launch, tmp_path, rows, 2)
 
 
 @pytest.mark.soak
-def test_four_ranks_make_as_many(launch: Callable[..., Any], tmp_path: Path, needs: Callable[[str], None]) -> None:
+def test_four_ranks_make_as_many(
+    launch: Callable[..., Any], tmp_path: Path, rows: Path, needs: Callable[[str], None]
+) -> None:
     needs("mt-plugin-llama")
-    _hold_counts(launch, tmp_path, 4)
+    needs("mt-plugin-datasets")
+    _hold_counts(launch, tmp_path, rows, 4)
 
 
 def test_what_a_rank_does_grows_with_no_number_of_ranks() -> None:
-    for shape in ({}, {"sequence": 8}, {"pipeline": 16}):
+    for shape in ({}, {"sequence": 8}, {"pipeline": 16}, {"stream": True}):
         few, many = (RankLayout(ranks=ranks, saved_ranks=ranks, **shape) for ranks in (16, 16_384))
         for count in (process_groups, files_written, state_files_read):
             assert count(few) == count(many) <= 6
         assert collectives_at_start(few, 291) == collectives_at_start(many, 291)
         # Probes that all nodes look for: one a node.
         assert sum(files_at_start(many, rank) for rank in range(16_384)) - 16_384 == many.nodes == 2_048
+    alone = RankLayout(ranks=16_384, ranks_per_node=1, stream=True)
+    assert process_groups(alone) == process_groups(RankLayout(ranks=16_384)), "a rank alone on its machine makes none"

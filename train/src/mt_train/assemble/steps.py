@@ -28,6 +28,7 @@ from mt_train.assemble.reference import with_reference
 from mt_train.assemble.rollouts import refuse_for_rollouts
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
+from mt_train.assemble.stream import share_blocks
 from mt_train.assemble.window_reference import refuse_stream
 from mt_train.config.sections import TrainConfig
 from mt_train.engine.flash3 import use_flash3
@@ -76,6 +77,8 @@ def take_steps(
     seed_everything(config.train.seed, process.rank)
     # Checkpoint: verified before its tensors are read.
     manifest = verify_together(checkpoint, process) if checkpoint else None
+    # Stream: each rank has encoded its first block, and from here on a share of the blocks behind it.
+    share_blocks(data.stream, process, timeout_seconds=config.parallel.timeout_seconds)
     # Micro-batch: an engine is tried and thrown away, before the run's own takes the memory.
     build = partial(build_engine, objective=data.objective, process=process, deepspeed=deepspeed, checkpoint=checkpoint)
     parts, plan = with_batch_size(parts, data, plan, process, partial(build, say=_say_nothing))

@@ -12,6 +12,9 @@ from mt_train.data.encoding import Rules
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.blocks import Blocks
 from mt_train.data.stream.reader import StreamReader
+from mt_train.data.stream.shares import EncodingRanks
+from mt_train.engine.node_group import gather_beside, ranks_of_node
+from mt_train.engine.processes import Process
 from mt_train.tracking.logs import first_notice
 
 
@@ -53,3 +56,16 @@ def open_blocks(
     name, most = f"dataset {config.dataset.name!r}", config.data.read_rows
     reader = StreamReader(source, name, seed=config.train.seed, most=most, say=first_notice)
     return Blocks(reader, objective, rules, size=config.data.shuffle_buffer, held_out=held_out, check=check)
+
+
+def share_blocks(blocks: Blocks | None, process: Process, *, timeout_seconds: int) -> None:
+    """Let the ranks of each machine encode the blocks to come of a stream in shares, over a group of their own. Collective.
+
+    Nothing is done for rows that are no stream, nor where this rank is alone on its machine.
+    """
+    if blocks is None or process.world == 1:
+        return
+    ranks = ranks_of_node(process)
+    if len(ranks) > 1:
+        gather = gather_beside(ranks, timeout_seconds)
+        blocks.share(EncodingRanks(ranks=ranks, place=ranks.index(process.rank), gather=gather))

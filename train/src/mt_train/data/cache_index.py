@@ -12,7 +12,6 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from mt_core.files.writing import replace_file
 from mt_train.data.chunk_files import HASH
 from mt_train.data.chunked_columns import ChunkedColumn, Part
 from mt_train.data.chunks import is_chunk
-from mt_train.data.columns import ENDS, dtype_of, is_column
+from mt_train.data.columns import ENDS, dtype_of, is_column, joined_values
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 
@@ -133,12 +132,9 @@ def write_places(
     """Write ``PLACES`` of some chunks with samples, one file a column; their names. Raises ``OSError``."""
     names = [name for name in next(iter(counts), ()) if name in PLACES]
     for name in names:
-        of = ENDS.get(name, "ends" if name == "weighted" else None)  # numbers of samples go on, too
-        before = [0] * len(counts) if of is None else [each[of] - (of == "ends") for each in counts]
         with replace_file(folder / name, durable=True, by_many=True) as file:
-            for number, shift in enumerate(accumulate([0, *before[:-1]])):
-                values = chunks[number][name][int(number > 0 and name in ENDS) :]  # 0 is the end of the chunk before
-                file.write(np.ascontiguousarray(values + np.int64(shift), dtype_of(name)).tobytes())
+            for values in joined_values(name, counts, chunks):
+                file.write(values.tobytes())
     return names
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 COLUMNS = {
     "ids": "i",
@@ -61,3 +64,18 @@ def is_column(name: str) -> bool:
 
 _CODES = COLUMNS | ITEM_COLUMNS | MEDIA_COLUMNS
 _VALUES = re.compile(r"(document|token)\.[a-z0-9_]+")
+
+
+def joined_values(
+    name: str, counts: Sequence[Mapping[str, int]], parts: Sequence[Mapping[str, NDArray[Any]]]
+) -> Iterator[NDArray[Any]]:
+    """Yield the values of a column of samples that lie in parts, one behind another, part by part.
+
+    ``counts`` are the numbers of values of each part's columns. Offsets and numbers of samples go on from the part before; the 0 in
+    front of offsets stands once.
+    """
+    of = ENDS.get(name, "ends" if name == "weighted" else None)
+    before = [0] * len(counts) if of is None else [each[of] - (of == "ends") for each in counts]
+    for number, shift in enumerate(accumulate([0, *before[:-1]])):
+        values = parts[number][name][int(number > 0 and name in ENDS) :]
+        yield np.ascontiguousarray(values + np.int64(shift) if shift else values, dtype_of(name))

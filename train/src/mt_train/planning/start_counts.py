@@ -14,15 +14,22 @@ AGREEMENT = 13
 """Collectives by which ranks agree on a folder, versions and rows before the first step (``assemble.agreement``)."""
 
 
+COLLECTIVES_OF_BLOCK = 2
+"""Collectives of the ranks of a machine, in a thread beside training, for each block of a stream behind the first
+(``engine.node_group``): how many bytes each has, and these."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankLayout:
-    """Ranks of a run, and how they are divided. ``saved_ranks`` are those of the checkpoint that it goes on from, 0 without one."""
+    """Ranks of a run, and how they are divided. ``saved_ranks`` are those of the checkpoint that it goes on from, 0 without one;
+    ``stream`` says whether its rows are one."""
 
     ranks: int
     ranks_per_node: int = 8
     pipeline: int = 1
     sequence: int = 1
     saved_ranks: int = 0
+    stream: bool = False
 
     @property
     def nodes(self) -> int:
@@ -31,19 +38,22 @@ class RankLayout:
 
 
 def process_groups(layout: RankLayout) -> int:
-    """Return the groups that a rank makes beside the first: DeepSpeed's of all ranks, in a pipeline four more, and ranks that share rows.
+    """Return the groups that a rank makes beside the first: DeepSpeed's of all ranks, in a pipeline four more, ranks that share rows, and
+    those of a machine that encode a stream together.
 
     The four are the ranks of a stage, those of a row of stages twice, and a rank alone.
     """
-    return 1 + 4 * (layout.pipeline > 1) + (layout.sequence > 1)
+    encoders = layout.stream and min(layout.ranks, layout.ranks_per_node) > 1
+    return 1 + 4 * (layout.pipeline > 1) + (layout.sequence > 1) + encoders
 
 
 def collectives_at_start(layout: RankLayout, tensors: int) -> int:
     """Return the collectives of a rank before its first step, at ZeRO 0 to 2: the agreement, and a broadcast of each tensor.
 
-    Three more on a resume: whether all files are whole, and what the files of all saved ranks hold.
+    Three more on a resume: whether all files are whole, and what the files of all saved ranks hold; two more for a stream: which ranks
+    are on one machine, and whether all have the rows of the step.
     """
-    return AGREEMENT + tensors + 3 * (layout.saved_ranks > 0)
+    return AGREEMENT + tensors + 3 * (layout.saved_ranks > 0) + 2 * (layout.stream and layout.ranks > 1)
 
 
 def files_at_start(layout: RankLayout, rank: int) -> int:

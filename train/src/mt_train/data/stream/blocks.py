@@ -15,6 +15,7 @@ from mt_train.data.loader import Position, WaitingEnded
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.stream.reader import RowsInMemory, StreamReader
+from mt_train.data.stream.shares import EncodingRanks, encode_shared
 
 BARREN_ROWS = 100_000
 """Rows of a stream one after another without anything to train on, after which nobody waits any longer."""
@@ -47,6 +48,8 @@ class Blocks:
 
     ``held_out`` has the samples of the first rows of the stream (so many), which are in no block of any epoch. ``report`` counts
     the rows of the blocks that were used. Raises ``DataError`` for a stream without rows, and where no row would be left.
+
+    Every rank encodes what is held out and the first block by itself; those behind it in shares, once ``share`` was called.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Blocks:
     ) -> None:
         self._reader, self._objective, self._rules, self._size, self._check = reader, objective, rules, size, check
         self._bad, self._barren = RowStatistics(), 0
+        self._ranks: EncodingRanks | None = None
         self.report, self._counted = RowStatistics(), (-1, -1)
         self._ahead: tuple[Position, Future[Block | None]] | None = None
         reader.go_to(Position())
@@ -73,6 +77,11 @@ class Blocks:
     def name(self) -> str:
         """Return the stream's name for messages."""
         return self._reader.name
+
+    def share(self, ranks: EncodingRanks) -> None:
+        """Encode the blocks to come together with other ranks, which use the same ones in the same order."""
+        assert self._ahead is None, "no rank may be a block ahead of the others"
+        self._ranks = ranks
 
     def block(self, begin: Position, stop: Callable[[], bool] = lambda: False) -> Block | None:
         """The block that begins there; ``None`` at the end of the epoch.
@@ -125,14 +134,13 @@ class Blocks:
             self.report.is_prefix = False
 
     def _at(self, begin: Position) -> Block | None:
-        self._reader.go_to(begin)
-        block = self._read(begin)
+        block = self._read(begin, begin)
         for problem in block.samples.report.bad_rows if block is not None else ():
             self._reader.say(f"warning: passed over a bad row: {problem}")
         return block
 
     def _first(self) -> Block:
-        block = self._read(Position())
+        block = self._read(Position(), Position(read=self._reader.read))
         if block is not None:
             block.samples.report.is_prefix = not self._reader.ended
             return block
@@ -156,19 +164,18 @@ class Blocks:
     def _encode(self, rows: Sequence[Row | DataError]) -> EncodedSamples:
         return encode(RowsInMemory(rows), range(len(rows)), self._objective, self._rules)
 
-    def _read(self, begin: Position) -> Block | None:
-        """Rows until there is something to train on, or the epoch ends."""
+    def _read(self, begin: Position, place: Position) -> Block | None:
+        """Rows from ``place`` on until there is something to train on, or the epoch ends: the block that begins at ``begin``."""
         if begin.block == 0:
             self._bad = RowStatistics()
         reports: list[RowStatistics] = []
         while True:
-            rows = self._reader.take(self._size)
-            own = [row for row in rows if isinstance(row, DataError) or str(row["id"]) not in self._held_ids]
-            samples = self._encode(own)
+            samples = self._encode_next(place)
             reports.append(samples.report)
             if len(samples) or self._reader.ended:
                 break
-            self._refuse_barren(len(own), RowStatistics.total(reports))
+            self._refuse_barren(samples.report.rows_read, RowStatistics.total(reports))
+            place = Position(begin.epoch, read=self._reader.read)
         samples.report = RowStatistics.total(reports)
         if not len(samples) and not samples.report.rows_read:
             return None
@@ -178,6 +185,18 @@ class Blocks:
         self._check(samples)
         end = Position(begin.epoch, block=begin.block + 1, read=self._reader.read, state=self._reader.state())
         return Block(begin, end, samples)
+
+    def _encode_next(self, place: Position) -> EncodedSamples:
+        """The rows behind ``place`` that are not held out, as many as a block has."""
+
+        def read() -> list[Row | DataError]:
+            self._reader.go_to(place)
+            rows = self._reader.take(self._size)
+            return [row for row in rows if isinstance(row, DataError) or str(row["id"]) not in self._held_ids]
+
+        if self._ranks is None:
+            return self._encode(read())
+        return encode_shared(read, self._objective, self._rules, self._ranks, self.name)
 
     def _refuse_barren(self, count: int, report: RowStatistics) -> None:
         self._barren += count
