@@ -75,7 +75,6 @@ def wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
         faults.append(Fault(key="parallel.zero-stage", problem=problem, fix="Set 1, or leave it auto."))
     refused = [
         ("parallel.offload", parallel.offload, parallel.offload != "none", "none"),
-        ("train.compile", "compiling blocks", config.train.compile, "false"),
         ("train.dtype", dtype, dtype == "fp16", "bf16 or fp32"),
         # A stage that is out of memory would leave the others waiting, and none can try by itself.
         ("train.micro-batch-size", "auto", config.train.micro_batch_size == "auto", "8 or another number"),
