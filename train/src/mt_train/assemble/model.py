@@ -25,6 +25,7 @@ from mt_train.engine.engine import Engine
 from mt_train.engine.experts import ExpertRanks
 from mt_train.engine.fp8 import describe_fp8, multiply_in_fp8
 from mt_train.engine.fused import FusedEngine
+from mt_train.engine.liger import describe_liger, use_liger
 from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import Plan
@@ -72,6 +73,8 @@ def build_engine(
     fill_model(model, source, seed=config.train.seed, process=process)
     if config.train.matmul == "fp8":
         say(describe_fp8(multiply_in_fp8(model, least=config.train.fp8_min_size, device=process.device)))
+    if config.train.kernels == "liger":
+        say(describe_liger(use_liger(model, process.device)))
     model.attention = attention = SdpaAttention(
         "flash" if config.train.attention == "flash3" else config.train.attention
     )

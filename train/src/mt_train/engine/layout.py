@@ -23,6 +23,12 @@ def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
             "Set it to auto.",
         )
         faults.append(Fault(key="train.attention", problem=problem, fix=fix))
+    if config.train.kernels == "liger" and device == "cpu":
+        problem, fix = "liger has kernels for GPUs, and this run is on a CPU.", "Set it to torch."
+        faults.append(Fault(key="train.kernels", problem=problem, fix=fix))
+    if config.train.kernels == "liger" and config.train.compile:
+        problem, fix = "train.compile makes such kernels itself.", "Set it to torch, or --train.compile false."
+        faults.append(Fault(key="train.kernels", problem=problem, fix=fix))
     if dtype != "fp16" and scale.model_dump(exclude_none=True):
         key, problem = "parallel.deepspeed.fp16", "only fp16 scales its loss, and the run trains in another precision."
         faults.append(Fault(key=key, problem=problem, fix="Leave it out, or set --train.dtype fp16."))
