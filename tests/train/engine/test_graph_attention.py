@@ -174,12 +174,17 @@ def test_blocks_are_one_graph_that_no_packing_compiles_anew(options: dict[str, A
 
 
 @pytest.mark.parametrize("options", [{}, {"window": 7}])
-def test_inductor_trains_the_same(options: dict[str, Any]) -> None:
+def test_inductor_is_no_further_from_fp64(options: dict[str, Any]) -> None:
+    """It rounds in other places, by which fp32 differs by some 1e-6; it is at most twice as far from fp64 as blocks without it."""
     plain = model_of(**options)
-    model = copy.deepcopy(plain)
+    exact, model = copy.deepcopy(plain).double(), copy.deepcopy(plain)
     compile_as_graphs(model, "inductor")
     for lengths in ROWS[1:3]:
-        assert_same_training(model, plain, lengths)
+        ours, theirs, true = (trained(each, batch_of(lengths)) for each in (model, plain, exact))
+        for name, value in true.items():
+            far, plain_far = ((each[name] - value).norm() / value.norm() for each in (ours, theirs))
+            assert far <= max(2 * plain_far, 1e-6), (name, far, plain_far)
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 def test_sinks_stay_outside_and_train_the_same() -> None:
