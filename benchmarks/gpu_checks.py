@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_kernels import compiled_blocks, liger
 from gpu_sides import built_engine, tokens
 from torch import Tensor
 
@@ -265,6 +266,8 @@ CHECKS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "products": products,
     "attention": attention,
     "chunked-loss": chunked_loss,
+    "compiled-blocks": compiled_blocks,
+    "liger": liger,
     "adapters": adapters,
     "resume": resume,
     "fp32": losses_in_fp32,

@@ -25,6 +25,7 @@ FOLDERS = [
 FROM = {
     "bitsandbytes": "bitsandbytes",
     "jieba": "jieba",
+    "liger_kernel": "liger-kernel",
     "mlflow": "mlflow-skinny",
     "pydantic_core": "pydantic",
     "pynvml": "nvidia-ml-py",

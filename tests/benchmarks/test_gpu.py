@@ -19,6 +19,8 @@ import gpu_checks
 import gpu_sides
 from gpu_sizes import SIZES, peak_of
 
+from mt_train.engine.liger import replace_operations
+
 CASES = {name: list(make()) for name, make in gpu.COMMANDS.items()}
 TRAINED = [case for name in ("full", "lora", "limits") for case in CASES[name]]
 
@@ -34,11 +36,15 @@ def is_compiled(case: gpu.Case) -> bool:
     return bool(case.options.get("config", {}).get("train", {}).get("compile"))
 
 
+def has_kernels(case: gpu.Case) -> bool:
+    return "kernels" in case.options.get("config", {}).get("train", {})
+
+
 def different(cases: list[gpu.Case]) -> Iterator[gpu.Case]:
     """One of those that differ in their length alone, which ``--size tiny`` takes away; compiling takes a minute a case."""
     seen: list[Any] = []
     for case in cases:
-        if case.side == "ours" and not is_compiled(case) and case.options not in seen:
+        if case.side == "ours" and not is_compiled(case) and not has_kernels(case) and case.options not in seen:
             seen.append(case.options)
             yield case
 
@@ -56,6 +62,18 @@ def test_our_cases_train_the_tiny_shape(case: gpu.Case, weights: Path) -> None:
     assert found["allocated_gib"] > 0
 
 
+def test_a_case_with_ligers_kernels_trains_the_same(
+    weights: Path, ligers_formulas: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Liger's formulas in the place of its kernels, and with the refusals of a CPU out of the way."""
+    monkeypatch.setattr("mt_train.engine.layout.wrong_precision", lambda *given: [])
+    monkeypatch.setattr("mt_train.assemble.model.use_liger", lambda model, device: replace_operations(model))
+    eager, liger = (case for case in CASES["full"] if case.name in ("1B full: ours eager", "1B full: ours liger"))
+    found = [gpu.run_case(short(case), weights, "tiny")["losses"] for case in (eager, liger)]
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+    assert found[0] != found[1], "the kernels' formulas round in other places"
+
+
 def test_cases_of_one_group_train_the_same(weights: Path) -> None:
     eager, zero = (case for case in CASES["full"] if case.name in ("1B full: ours eager", "1B full: ours ZeRO 1"))
     lines = [
@@ -67,10 +85,14 @@ def test_cases_of_one_group_train_the_same(weights: Path) -> None:
     assert "MORE THAN 0.005, NOT THE SAME TRAINING" in gpu.describe(lines[1], lines[0], gpu.FAR)
 
 
-@pytest.mark.parametrize("name", ["versions", "products", "attention", "chunked-loss", "fp32"])
+@pytest.mark.parametrize(
+    "name", ["versions", "products", "attention", "chunked-loss", "compiled-blocks", "liger", "fp32"]
+)
 def test_checks_run_on_a_cpu_and_say_so(name: str, tmp_path: Path) -> None:
     found = gpu_checks.CHECKS[name](tmp_path)
     assert found
+    if name == "compiled-blocks":
+        assert (found["graphs"], found["breaks"]) == (1, 0)
     if name == "versions":
         assert found["device"] == "cpu: no figure here is from a GPU"
 

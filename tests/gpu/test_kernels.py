@@ -27,6 +27,16 @@ def test_every_form_of_attention_equals_fp64_within_bf16(tmp_path: Path) -> None
     assert set(gpu_checks.attention(tmp_path)) == set(gpu_checks.FORMS)
 
 
+def test_compiled_blocks_train_the_same_and_no_packing_compiles_them_anew(tmp_path: Path) -> None:
+    found = gpu_checks.compiled_blocks(tmp_path)
+    assert (found["graphs"], found["breaks"]) == (1, 0)
+
+
+def test_ligers_kernels_equal_ours(tmp_path: Path) -> None:
+    pytest.importorskip("liger_kernel")
+    assert len(gpu_checks.liger(tmp_path)) == 14
+
+
 def test_the_loss_in_chunks_equals_that_of_whole_logits(tmp_path: Path) -> None:
     gpu_checks.chunked_loss(tmp_path)
 

@@ -154,6 +154,6 @@ def test_blocks_are_taken_where_they_were_measured_to_win(monkeypatch: pytest.Mo
 
 def test_another_kernel_than_auto_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, ids = inputs(1, 300, 4, 2, 128), torch.zeros(1, 300, dtype=torch.long)
-    monkeypatch.setattr(module._Short, "apply", lambda *given: pytest.fail("in blocks"))
+    monkeypatch.setattr(module.Short, "apply", lambda *given: pytest.fail("in blocks"))
     given = BlockContext(ids, ids, SdpaAttention("flash"))
     assert torch.equal(results(given.attention, tensors, given)[0], kernel(*tensors[:3]))

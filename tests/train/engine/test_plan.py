@@ -77,11 +77,10 @@ def test_a_pipeline_runs_zero_1() -> None:
         (2, {"pipeline": 2, "zero_stage": 3}, {}, ["3 does not go with a pipeline"]),
         (2, {"pipeline": 2, "offload": "optimizer"}, {}, ["parallel.offload", "Set --parallel.offload none"]),
         (2, {"pipeline": 2, "offload": "parameters"}, {}, ["parallel.offload"]),
-        (2, {"pipeline": 2}, {"compile": True}, ["train.compile", "Set --train.compile false"]),
         (2, {"pipeline": 2}, {"dtype": "fp16"}, ["fp16 does not work in a pipeline yet"]),
         (4, {"pipeline": 2, "sequence": 4}, {}, ["2 ranks and 4 heads do not divide by 4"]),
         (4, {"pipeline": 2}, {"global_batch_size": 6}, ["6 rows do not divide into 2 ranks × 2 rows"]),
-        (3, {"pipeline": 2, "zero_stage": 3}, {"compile": True}, ["3 ranks", "ZeRO 1", "train.compile"]),
+        (3, {"pipeline": 2, "zero_stage": 3}, {"dtype": "fp16"}, ["3 ranks", "ZeRO 1", "train.dtype"]),
     ],
 )
 def test_a_layout_that_cannot_be_is_refused_with_what_to_do(

@@ -65,20 +65,15 @@ class SdpaAttention:
             if form.chunk is not None:
                 lengths, form = _cut_into_chunks(lengths, form.chunk), form._replace(chunk=None)
             if self._has_flash(q_BTNH) and not _is_plain(lengths, form):
-                out_BTNW = (
-                    None if form.softcap is not None else varlen(q_BTNH, k_BSKH, v_BSKW, lengths, form, context.shared)
-                )
+                out_BTNW = varlen(q_BTNH, k_BSKH, v_BSKW, lengths, form, context.shared)
                 if out_BTNW is None and (form.softcap is not None or form.sinks_N is not None):
                     out_BTNW = flexible_attention(q_BTNH, k_BSKH, v_BSKW, lengths, form, context.shared)
                 if out_BTNW is not None:
                     return out_BTNW
             if all(row == lengths[0] for row in lengths):
                 return self._row(q_BTNH, k_BSKH, v_BSKW, lengths[0], form)
-            rows = [
-                self._row(q_BTNH[b : b + 1], k_BSKH[b : b + 1], v_BSKW[b : b + 1], row, form)
-                for b, row in enumerate(lengths)
-            ]
-            return torch.cat(rows)
+            rows = zip(*(torch.split(x, 1) for x in (q_BTNH, k_BSKH, v_BSKW)), lengths, strict=True)
+            return torch.cat([self._row(q, k, v, row, form) for q, k, v, row in rows])
 
     def _kernels(self) -> AbstractContextManager[object]:
         return nullcontext() if self.kernel == "auto" else sdpa_kernel(BACKENDS[self.kernel])
@@ -90,8 +85,7 @@ class SdpaAttention:
         """Attend in rows whose documents have the same lengths, one document at a time."""
         if len(lengths) == 1:
             return self._one(q_BTNH, k_BTKH, v_BTKW, form)
-        sizes = list(lengths)
-        documents = zip(*(torch.split(x, sizes, 1) for x in (q_BTNH, k_BTKH, v_BTKW)), strict=True)
+        documents = zip(*(torch.split(x, list(lengths), 1) for x in (q_BTNH, k_BTKH, v_BTKW)), strict=True)
         return torch.cat([self._one(q, k, v, form) for q, k, v in documents], 1)
 
     def _one(
@@ -102,8 +96,7 @@ class SdpaAttention:
         if form.chunk is not None and padding_B is None:
             k_BSKH, v_BSKW, form = _keep_chunk(q_BTNH, k_BSKH, v_BSKW, form, form.chunk)
         length, seen = q_BTNH.shape[1], k_BSKH.shape[1]
-        is_bounded = form.softcap is not None or (form.reach is not None and form.reach < seen)
-        if is_bounded or (form.sinks_N is not None and not self._has_lse(q_BTNH)):
+        if form.needs_blocks(seen) or (form.sinks_N is not None and not self._has_lse(q_BTNH)):
             if self.kernel not in ("auto", "math"):
                 raise UsageError(
                     f"attention kernel {self.kernel!r} has no window or chunk shorter than the text, no soft-cap and no"

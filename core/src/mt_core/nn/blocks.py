@@ -56,6 +56,10 @@ class Form(NamedTuple):
         """Return how many tokens a query sees at most, itself included; ``None`` for all."""
         return min((size for size in (self.window, self.chunk) if size is not None), default=None)
 
+    def needs_blocks(self, seen: int) -> bool:
+        """Return whether, of so many tokens, scores are changed or not all are seen, which torch's kernels for CPUs cannot do."""
+        return self.softcap is not None or (self.reach is not None and self.reach < seen)
+
 
 def pad_widths(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Pad queries, keys and values with zeros to one width, for kernels that have one: scores and results stay the same."""
@@ -70,7 +74,7 @@ def blockwise(q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, paddin
     its row, unless it is one of them.
     """
     sinks_N, form = form.sinks_N, form._replace(sinks_N=None)
-    return _Blockwise.apply(q_BTNH, k_BSKH, v_BSKW, sinks_N, form, padding_B)  # type: ignore[no-untyped-call, no-any-return]
+    return Blockwise.apply(q_BTNH, k_BSKH, v_BSKW, sinks_N, form, padding_B)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _Block(NamedTuple):
@@ -90,21 +94,13 @@ def _blocks(length: int, seen: int, reach: int | None) -> Iterator[_Block]:
         yield _Block(slice(start, end), slice(first, past + end))
 
 
-class _Blockwise(torch.autograd.Function):
+class Blockwise(torch.autograd.Function):
     """Attention block by block, which keeps its inputs alone for the backward."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        q_BTNH: Tensor,
-        k_BSKH: Tensor,
-        v_BSKW: Tensor,
-        sinks_N: Tensor | None,
-        form: Form,
-        padding_B: Tensor | None,
+        q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, sinks_N: Tensor | None, form: Form, padding_B: Tensor | None
     ) -> Tensor:
-        ctx.save_for_backward(q_BTNH, k_BSKH, v_BSKW, sinks_N)
-        ctx.form, ctx.padding_B = form, padding_B
         out_BTNW = q_BTNH.new_empty(*q_BTNH.shape[:3], v_BSKW.shape[3])
         for block in _blocks(q_BTNH.shape[1], k_BSKH.shape[1], form.reach):
             q_BKLH, k_BKsH, v_BKsW = _cut_block(q_BTNH, k_BSKH, v_BSKW, sinks_N, block)
@@ -112,6 +108,11 @@ class _Blockwise(torch.autograd.Function):
             weights_BKLs, _ = _weights(q_BKLH, k_BKsH, form, visible, sinks_N)
             out_BTNW[:, block.queries] = _join_heads(weights_BKLs @ v_BKsW, q_BTNH.shape[2])
         return out_BTNW
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.form, ctx.padding_B = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, grad_BTNW: Tensor) -> tuple[Tensor | None, ...]:

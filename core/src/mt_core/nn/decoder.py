@@ -21,7 +21,7 @@ from mt_core.nn.context import AttentionOptions, BlockContext
 from mt_core.nn.fused import RMSNorm, swiglu
 from mt_core.nn.low_rank import gated_mlp_with_low_rank, linears_with_low_rank
 from mt_core.nn.model import TrainModel
-from mt_core.nn.rotary import Rotary, rotate
+from mt_core.nn.rotary import Rotary
 from mt_core.nn.tiles import TokenwiseMLP
 
 Norm = Callable[[int], nn.Module]
@@ -220,8 +220,7 @@ class GroupedQueryAttention(nn.Module):
         """(B, T, D) -> (B, T, D); a token sees its document up to itself, and what the cache holds."""
         q_BTNH, k_BSKH, v_BSKW = self._project(x_BTD)
         if self.rotary is not None:
-            tables = self.rotary.tables(context)
-            q_BTNH, k_BSKH = (rotate(each, tables, interleaved=self.interleaved) for each in (q_BTNH, k_BSKH))
+            q_BTNH, k_BSKH = self.rotary.tables(context).turn(q_BTNH, k_BSKH, interleaved=self.interleaved)
         if context.cache is not None:
             k_BSKH, v_BSKW = context.cache.append(self.index, k_BSKH, v_BSKW)
         mixed_BTNH = context.attention(q_BTNH, k_BSKH, v_BSKW, context, **self.attention_options())

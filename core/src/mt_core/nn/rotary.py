@@ -29,6 +29,10 @@ class RotaryTables(NamedTuple):
     cos_BT1F: Tensor
     sin_BT1F: Tensor
 
+    def turn(self, q_BTNH: Tensor, k_BTKH: Tensor, *, interleaved: bool) -> tuple[Tensor, Tensor]:
+        """``rotate`` queries and keys; an engine may have other tables, whose kernel does both at once."""
+        return rotate(q_BTNH, self, interleaved=interleaved), rotate(k_BTKH, self, interleaved=interleaved)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rope:

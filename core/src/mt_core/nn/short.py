@@ -52,14 +52,15 @@ def is_faster_in_blocks(q_BTNH: Tensor, k_BTKH: Tensor) -> bool:
 def attend_in_blocks(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, scale: float | None) -> Tensor:
     """(B, T, N, H), (B, T, K, H), (B, T, K, W) -> (B, T, N, W), fp32 or bf16; a token sees itself and what comes before it."""
     scale = q_BTNH.shape[3] ** -0.5 if scale is None else scale
-    return _Short.apply(q_BTNH, k_BTKH, v_BTKW, scale)  # type: ignore[no-untyped-call, no-any-return]
+    return Short.apply(q_BTNH, k_BTKH, v_BTKW, scale)  # type: ignore[no-untyped-call, no-any-return]
 
 
-class _Short(torch.autograd.Function):
+class Short(torch.autograd.Function):
+    """``attend_in_blocks``, which keeps its inputs alone for the backward."""
+
     @staticmethod
-    def forward(ctx: Any, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(q_BTNH, k_BTKH, v_BTKW)
-        ctx.scale, kv_heads = scale, k_BTKH.shape[2]
+    def forward(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, scale: float) -> Tensor:
+        kv_heads = k_BTKH.shape[2]
         if q_BTNH.dtype == torch.bfloat16 and processor_has("amx_bf16") and q_BTNH.shape[3] == v_BTKW.shape[3]:
             q, k, v = (x.transpose(1, 2) for x in (q_BTNH, k_BTKH, v_BTKW))  # forward, the kernel uses AMX too
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True).transpose(1, 2)
@@ -70,6 +71,11 @@ class _Short(torch.autograd.Function):
             weights_CLs = _weights(q_CLH, k_CTH[heads, : queries.stop], later_tt, queries, scale)
             _unfold(weights_CLs @ v_CTW[heads, : queries.stop], out_BTNW[rows, queries], kv_heads)
         return out_BTNW
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.scale = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, grad_BTNW: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:

@@ -19,8 +19,10 @@ from mt_core.nn.batch import DocumentLengths
 from mt_core.nn.blocks import Form, pad_widths
 from mt_core.nn.sinks import attend_with_sinks
 
+Kernel = Callable[..., Any]
 
-def varlen_kernel() -> Callable[..., Any] | None:
+
+def varlen_kernel() -> Kernel | None:
     """The installed torch's; ``None`` where it has none."""
     try:
         from torch.nn.attention.varlen import varlen_attn
@@ -29,7 +31,7 @@ def varlen_kernel() -> Callable[..., Any] | None:
     return varlen_attn
 
 
-def varlen_backward() -> Callable[..., Any] | None:
+def varlen_backward() -> Kernel | None:
     """Return the backward of the installed torch's kernel, which sinks need; ``None`` where it has none by that name."""
     kernel = getattr(torch.ops.torch_attn, "_varlen_attn_backward", None) if varlen_kernel() is not None else None
     return None if kernel is None else kernel.default
@@ -40,60 +42,69 @@ def varlen(
 ) -> Tensor | None:
     """Attend over all documents of all rows in one call; ``None`` where the installed kernel cannot do it, and another way has to.
 
-    What the kernel has no argument for is done to its inputs: heads are repeated, queries scaled, and narrow ones padded. The bounds of
-    documents travel to the device once for all blocks (``shared``).
+    The bounds of documents travel to the device once for all blocks (``shared``).
     """
-    kernel = varlen_kernel()
-    flat = [length for row in lengths for length in row]
-    longest = max(flat)
-    known = frozenset(inspect.signature(kernel).parameters) if kernel is not None else frozenset()
-    reach = _reach(known, None if form.window is None or form.window >= longest else form.window)
-    if kernel is None or reach is None:
+    if (kernel := varlen_kernel()) is None:
         return None
-    options = dict(reach)
-    scale, width = form.scale, v_BTKW.shape[-1]
-    if width != q_BTNH.shape[-1]:
-        scale = q_BTNH.shape[-1] ** -0.5 if scale is None else scale
-        q_BTNH, k_BTKH, v_BTKW = pad_widths(q_BTNH, k_BTKH, v_BTKW)
-    if "scale" in known:
-        options["scale"] = scale
-    elif scale is not None:
-        q_BTNH = q_BTNH * (scale * math.sqrt(q_BTNH.shape[-1]))  # the kernel's own is 1 / sqrt(H)
-    times = q_BTNH.shape[2] // k_BTKH.shape[2]
-    if "enable_gqa" in known:
-        options["enable_gqa"] = times > 1
-    elif times > 1:
-        k_BTKH, v_BTKW = (x.repeat_interleave(times, 2) for x in (k_BTKH, v_BTKW))
     if (key := ("document bounds", lengths)) not in shared:
-        shared[key] = torch.tensor([0, *flat]).cumsum(0, dtype=torch.int32).to(q_BTNH.device, non_blocking=True)
-    bounds = shared[key]
-    q, k, v = (x.flatten(0, 1) for x in (q_BTNH, k_BTKH, v_BTKW))
-    if form.sinks_N is None:
-        out = kernel(q, k, v, bounds, bounds, longest, longest, **options)
-        assert isinstance(out, Tensor), "without return_aux the kernel returns one tensor"
-    else:
-        if (flash := _VarlenFlash.of(kernel, bounds, longest, options)) is None:
+        shared[key] = document_bounds(lengths).to(q_BTNH.device, non_blocking=True)
+    return Varlen(kernel).attend(q_BTNH, k_BTKH, v_BTKW, shared[key], max(max(row) for row in lengths), form)
+
+
+def document_bounds(lengths: DocumentLengths) -> Tensor:
+    """Return where documents begin among the tokens of all rows, and where the last one ends, int32."""
+    return torch.tensor([0, *(length for row in lengths for length in row)]).cumsum(0, dtype=torch.int32)
+
+
+class Varlen:
+    """The kernel, and what its signature can say."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._known = kernel, frozenset(inspect.signature(kernel).parameters)
+
+    def attend(
+        self, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, bounds: Tensor, longest: int, form: Form
+    ) -> Tensor | None:
+        """Attend between ``bounds``, which are ``longest`` tokens apart at most; ``None`` where the kernel cannot do it.
+
+        What it has no argument for is done to its inputs: heads are repeated, queries scaled, and narrow ones padded.
+        """
+        known, scale, width = self._known, form.scale, v_BTKW.shape[-1]
+        options = _reach(known, None if form.window is None or form.window >= longest else form.window)
+        if options is None or form.softcap is not None:
             return None
-        out = attend_with_sinks(q, k, v, form.sinks_N, flash)
-    return out.view_as(q_BTNH)[..., :width]
+        if width != q_BTNH.shape[-1]:
+            scale = q_BTNH.shape[-1] ** -0.5 if scale is None else scale
+            q_BTNH, k_BTKH, v_BTKW = pad_widths(q_BTNH, k_BTKH, v_BTKW)
+        if "scale" in known:
+            options["scale"] = scale
+        elif scale is not None:
+            q_BTNH = q_BTNH * (scale * math.sqrt(q_BTNH.shape[-1]))  # the kernel's own is 1 / sqrt(H)
+        times = q_BTNH.shape[2] // k_BTKH.shape[2]
+        if "enable_gqa" in known:
+            options["enable_gqa"] = times > 1
+        elif times > 1:
+            k_BTKH, v_BTKW = (x.repeat_interleave(times, 2) for x in (k_BTKH, v_BTKW))
+        q, k, v = (x.flatten(0, 1) for x in (q_BTNH, k_BTKH, v_BTKW))
+        if form.sinks_N is None:
+            out = self._kernel(q, k, v, bounds, bounds, longest, longest, **options)
+            assert isinstance(out, Tensor), "without return_aux the kernel returns one tensor"
+        else:
+            backward = varlen_backward()
+            if backward is None or "return_aux" not in known:
+                return None
+            out = attend_with_sinks(
+                q, k, v, form.sinks_N, _VarlenFlash(self._kernel, backward, bounds, longest, options)
+            )
+        return out.view_as(q_BTNH).narrow(-1, 0, width)
 
 
 class _VarlenFlash:
     """The kernel with its log-sum-exp, and its backward: (tokens, heads, H) each."""
 
-    def __init__(
-        self, kernel: Callable[..., Any], backward: Callable[..., Any], bounds: Tensor, longest: int, options: Any
-    ) -> None:
+    def __init__(self, kernel: Kernel, backward: Kernel, bounds: Tensor, longest: int, options: Any) -> None:
         self._kernel, self._backward, self._options = kernel, backward, options
         self._places = (bounds, bounds, longest, longest)
-
-    @classmethod
-    def of(cls, kernel: Callable[..., Any], bounds: Tensor, longest: int, options: Any) -> _VarlenFlash | None:
-        """Wrap the kernel; ``None`` where it cannot return its log-sum-exp, or has no backward that takes one."""
-        backward = varlen_backward()
-        if backward is None or "return_aux" not in inspect.signature(kernel).parameters:
-            return None
-        return cls(kernel, backward, bounds, longest, options)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         from torch.nn.attention.varlen import AuxRequest

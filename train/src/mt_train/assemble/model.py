@@ -20,16 +20,17 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import Say, weights_of
 from mt_train.config.sections import TrainConfig
 from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
-from mt_train.engine.compilation import disable_excluded
+from mt_train.engine.compilation import compile_blocks
 from mt_train.engine.engine import Engine
 from mt_train.engine.experts import ExpertRanks
 from mt_train.engine.fp8 import describe_fp8, multiply_in_fp8
 from mt_train.engine.fused import FusedEngine
+from mt_train.engine.liger import describe_liger, use_liger
 from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
-from mt_train.engine.recomputation import block_runner
+from mt_train.engine.recomputation import block_runner, run_with_kept_attention
 from mt_train.engine.sequence import UlyssesAttention, sequence_group
 from mt_train.engine.settings import deepspeed_config
 from mt_train.engine.stages import add_shared_parameters, build_stage
@@ -72,6 +73,8 @@ def build_engine(
     fill_model(model, source, seed=config.train.seed, process=process)
     if config.train.matmul == "fp8":
         say(describe_fp8(multiply_in_fp8(model, least=config.train.fp8_min_size, device=process.device)))
+    if config.train.kernels == "liger":
+        say(describe_liger(use_liger(model, process.device)))
     model.attention = attention = SdpaAttention(
         "flash" if config.train.attention == "flash3" else config.train.attention
     )
@@ -83,9 +86,7 @@ def build_engine(
         stage = add_shared_parameters(stage, process.device)
     start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
     if config.train.compile:
-        disable_excluded()
-        for layer in model.layers()[1:-2]:
-            layer.module.compile(dynamic=False)
+        compile_model(model, packs=config.data.batching == "packing")
     groups = parameter_groups(parts, model, adapter)
     refuse_trained(parts, model)
     if stage is not None:
@@ -97,6 +98,16 @@ def build_engine(
         return PipelineEngine(deepspeed, stage, objective, optimizer, own_head=own_head, **shared)
     kind = FusedEngine if parts.optimizer_component.form == "fused" else Engine
     return kind(deepspeed, TrainStep(model, objective, own_head=own_head), optimizer, experts=experts, **shared)
+
+
+def compile_model(model: TrainModel, *, packs: bool) -> None:
+    """Compile the blocks of this rank, with attention in their graphs where a graph can hold it."""
+    from mt_train.engine.graph_attention import GraphAttention  # with torch's compiler, a third of a start
+
+    kept = model.recompute is run_with_kept_attention  # its attention runs outside
+    if isinstance(model.attention, SdpaAttention) and model.attention.kernel in ("auto", "flash") and not kept:
+        model.attention = GraphAttention(model.attention, packs=packs)
+    compile_blocks(layer.module for layer in model.layers()[1:-2])
 
 
 def use_less_memory(model: TrainModel, train: TrainConfig, say: Say) -> None:

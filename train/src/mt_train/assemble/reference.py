@@ -213,7 +213,7 @@ def _read_cache(file: Path | None, objective: HasReference, splits: Mapping[str,
 
 def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples], plan: Plan) -> Path | None:
     """Return where such values are kept: under a hash of weights, rows, and all that a forward follows from; ``None`` without a cache."""
-    config = parts.config
+    config, train = parts.config, parts.config.train
     if config.data.cache is None:
         return None
     makers = [offer for place, offer in parts.offers.items() if place.partition(".")[0] in MAKERS]
@@ -224,7 +224,7 @@ def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples], plan: Plan) -
         "model": config.model.as_raw(),
         "weights": [file_hash(path, folder / MEMORY) for path in first_paths(parts)],
         "seed": config.train.seed,
-        "numbers": [plan.device, plan.dtype, config.train.attention, config.train.tf32, config.train.matmul],
+        "numbers": [plan.device, plan.dtype, train.attention, train.tf32, train.matmul, train.kernels],
         "slots": [slot.as_raw() for slot in (config.objective, config.adapter, config.quantizer)],
         "code": code_hash("mt_core", "mt_train", *sorted({package_of(each.component.build) for each in makers})),
     }

@@ -32,6 +32,7 @@ MAY_CHANGE = (
     "train.mlp_tile_tokens",
     "train.attention",
     "train.compile",
+    "train.kernels",
     "train.tf32",
     "train.matmul",
     "train.fp8_min_size",

@@ -258,6 +258,11 @@ class TrainConfig(MtConfig):
         " FlashAttention 3 in its place (Hopper's GPUs)",
     )
     compile: bool = Field(False, description="torch.compile on each block")
+    kernels: Literal["torch", "liger"] = Field(
+        "torch",
+        description="norms, gated activations and rotary turns: by torch's operations, or in one kernel each of an installed liger-kernel"
+        " (a GPU, without train.compile)",
+    )
     matmul: Literal["auto", "fp8"] = Field(
         "auto",
         description="products of the blocks' linear layers: auto is in the run's precision, fp8 in 8 bits (bf16 runs; GPUs from Ada on)",

@@ -23,6 +23,12 @@ def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
             "Set it to auto.",
         )
         faults.append(Fault(key="train.attention", problem=problem, fix=fix))
+    if config.train.kernels == "liger" and device == "cpu":
+        problem, fix = "liger has kernels for GPUs, and this run is on a CPU.", "Set it to torch."
+        faults.append(Fault(key="train.kernels", problem=problem, fix=fix))
+    if config.train.kernels == "liger" and config.train.compile:
+        problem, fix = "train.compile makes such kernels itself.", "Set it to torch, or --train.compile false."
+        faults.append(Fault(key="train.kernels", problem=problem, fix=fix))
     if dtype != "fp16" and scale.model_dump(exclude_none=True):
         key, problem = "parallel.deepspeed.fp16", "only fp16 scales its loss, and the run trains in another precision."
         faults.append(Fault(key=key, problem=problem, fix="Leave it out, or set --train.dtype fp16."))
@@ -75,7 +81,6 @@ def wrong_pipeline(config: RunConfig, world: int, dtype: str) -> list[Fault]:
         faults.append(Fault(key="parallel.zero-stage", problem=problem, fix="Set 1, or leave it auto."))
     refused = [
         ("parallel.offload", parallel.offload, parallel.offload != "none", "none"),
-        ("train.compile", "compiling blocks", config.train.compile, "false"),
         ("train.dtype", dtype, dtype == "fp16", "bf16 or fp32"),
         # A stage that is out of memory would leave the others waiting, and none can try by itself.
         ("train.micro-batch-size", "auto", config.train.micro_batch_size == "auto", "8 or another number"),
