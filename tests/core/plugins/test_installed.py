@@ -204,6 +204,40 @@ def test_entry_points_of_any_folders_are_those_of_importlib_metadata(sites: list
                 assert ours() == theirs()
 
 
+GOOD = b"[mt_core.plugins]\nacme = acme.plugin\n"
+ODD_POINTS = (
+    GOOD + b"[x]\nno value\n",
+    GOOD + b"[x]\nbad = \xff\n",
+    GOOD + b"two = acme:a [extra]\n",
+    b"no group\n" + GOOD,
+    GOOD.replace(b"\n", b"\r\n"),
+    b"\xef\xbb\xbf" + GOOD,
+    b"# c\n\n  # d = e\n" + GOOD,
+)
+ODD_HEADS = (
+    b"",
+    b"Metadata-Version: 2.1\nName: acme\nVersion: 1\n more\n",
+    b"Metadata-Version: 2.1\nName: acme\nVersion: 1\n\nbody \xff\n",
+    b"Metadata-Version: 2.1\nName: a b\nVersion: 1\n",
+    b"Metadata-Version: 2.1\nVersion: 1\nName: acme\n",
+    b"Metadata-Version: 2.1\r\nName: acme\r\nVersion: 1\r\n",
+    b"Metadata-Version: 2.1\nName: acme\nVersion: 1",
+    b"Name: caf\xc3\xa9\nVersion: 1\n",
+)
+
+
+@pytest.mark.parametrize("suffix", ["dist-info", "egg-info"])
+def test_odd_files_of_a_plugin_are_read_or_refused_as_by_importlib_metadata(suffix: str, tmp_path: Path) -> None:
+    head = HEAD.format("Acme", 0).encode()
+    files = [{"entry_points.txt": points, "METADATA": head} for points in ODD_POINTS]
+    files += [{"entry_points.txt": GOOD, name: each} for each in ODD_HEADS for name in ("METADATA", "PKG-INFO")]
+    for number, each in enumerate(files):
+        (tmp_path / f"of-{number}").mkdir()
+        roots = lay_out(tmp_path / f"of-{number}", [{f"acme-1.0.{suffix}": each}])
+        with only_path(*roots):
+            assert ours() == theirs(), each
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A folder with one plugin, as pip leaves it."""

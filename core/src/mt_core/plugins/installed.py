@@ -86,8 +86,7 @@ def _folders() -> Iterator[str]:
             if suffix.lower() not in _SUFFIXES:
                 continue
             name = re.sub(r"[-_.]+", "-", stem.partition("-")[0]).lower()
-            known = _SUFFIXES if name in seen else _SUFFIXES[:1]
-            if not name.strip("-") or not child.isascii() or suffix not in known:
+            if not name.strip("-") or not child.isascii() or suffix not in _SUFFIXES:
                 raise _NotPlainError
             if name not in seen:
                 seen.add(name)
