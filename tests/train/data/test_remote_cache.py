@@ -228,6 +228,16 @@ def test_the_least_recently_used_chunk_that_nobody_reads_makes_room(made: Path, 
     assert not first.exists()
 
 
+def test_a_part_that_is_a_whole_copy_by_now_makes_no_room(tmp_path: Path):
+    """It was there when the folder was listed, and takes as many bytes under its own name."""
+    part = tmp_path / f"{'a' * 64}-10.part"
+    fetched = FetchedFiles(tmp_path, GIB, print)
+    assert not fetched._remove(part)
+    part.mkdir()
+    assert fetched._remove(part)
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_of_numbers_stay_as_long_as_the_samples_live(made: Path, tmp_path: Path):
     whole, _, largest = sizes(made)
     there = opened(tmp_path, limit=whole + 2 * largest)
@@ -451,7 +461,7 @@ print(int(sum(samples[int(number)].ids.sum() * (place + 1) for place, number in 
 
 
 def test_processes_share_what_they_fetch_within_the_limit(made: Path, tmp_path: Path):
-    """Four processes read 30 samples each in their own orders, with room for two chunks: none gets stuck, and all read the same."""
+    """Four processes read 30 samples each, in orders of their own, where two chunks have room: none gets stuck."""
     shutil.copytree(made, tmp_path / "there/key")
     whole, _, largest = sizes(made)
     words = [

@@ -62,13 +62,8 @@ class ChunkedColumn:
 
     def chunks_of(self, places: NDArray[np.int64]) -> list[int]:
         """Return the numbers of the chunks in which some values lie, each once."""
-        return (np.unique(np.searchsorted(self._starts, places, side="right")) - 1).tolist()  # type: ignore[no-any-return]
-
-    def fetch_ahead(self, places: NDArray[np.int64]) -> None:
-        """Fetch at once the chunks in which some values lie, where they are behind an address (``remote_cache.RemotePart``)."""
-        fetch = getattr(self.parts[0], "fetch_with", None)
-        if fetch is not None:
-            fetch([self.parts[number] for number in self.chunks_of(places)])
+        found = np.searchsorted(self._starts[1:-1], places, side="right")
+        return np.unique(found).tolist()  # type: ignore[no-any-return]
 
     def _run(self, start: int, stop: int, step: int) -> NDArray[Any]:
         first = self._chunk_of(start)
@@ -95,6 +90,12 @@ class ChunkedColumn:
 
     def _chunk_of(self, place: int) -> int:
         return min(max(bisect_right(self._bounds, place) - 1, 0), len(self._bounds) - 2)
+
+
+def fetch_ahead(column: NDArray[Any] | ChunkedColumn, places: NDArray[np.int64]) -> None:
+    """Fetch at once the chunks in which some values lie, where they are behind an address (``remote_cache.RemotePart``)."""
+    if isinstance(column, ChunkedColumn) and (fetch := getattr(column.parts[0], "fetch_with", None)) is not None:
+        fetch([column.parts[number] for number in column.chunks_of(places)])
 
 
 def pieces_of(column: NDArray[Any] | ChunkedColumn) -> Iterator[NDArray[Any]]:

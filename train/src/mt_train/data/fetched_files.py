@@ -191,14 +191,7 @@ class FetchedFiles:
         import fcntl
 
         if path.suffix == ".part":
-            lock = claim(self._lock_of(path.stem))
-            if lock is None:
-                return False
-            with suppress(FileNotFoundError):  # whole since it was looked for
-                shutil.rmtree(path)
-            self._lock_of(path.stem).unlink(missing_ok=True)
-            os.close(lock)
-            return True
+            return self._remove_part(path)
         try:
             handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -213,6 +206,17 @@ class FetchedFiles:
         finally:
             os.close(handle)
         return True
+
+    def _remove_part(self, part: Path) -> bool:
+        lock = claim(self._lock_of(part.stem))
+        if lock is None:
+            return False
+        is_there = part.exists()  # else it is a whole copy since it was looked for, and takes as much as before
+        if is_there:
+            shutil.rmtree(part)
+        self._lock_of(part.stem).unlink(missing_ok=True)
+        os.close(lock)
+        return is_there
 
     def _lock_of(self, name: str) -> Path:
         return self.root / f"{name}.lock"

@@ -170,14 +170,15 @@ class RemotePart:
 
     def __getitem__(self, wanted: slice | NDArray[Any]) -> NDArray[Any]:
         if not isinstance(wanted, slice):
-            return self[:][wanted]
+            whole: NDArray[Any] = self[:]
+            return whole[wanted]  # type: ignore[no-any-return]
         start, stop, step = wanted.indices(self.count)
         assert step > 0, "columns are read forwards"
         values = np.empty(max(stop - start, 0), dtype_of(self.name))
         if len(values):
             with self.chunk.opened() as file:
                 file.seek(self.chunk.places[self.name] + start * values.itemsize)
-                _fill(file, memoryview(values).cast("B"), self.chunk.wanted)
+                _fill(file, values.view(np.uint8).data, self.chunk.wanted)
         return values[::step]
 
     def fetch_with(self, others: Sequence[RemotePart]) -> None:

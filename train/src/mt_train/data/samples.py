@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mt_core.errors import ComponentError, DataError
 from mt_core.rows import MediaSpan, Sample
-from mt_train.data.chunked_columns import ChunkedColumn, pieces_of
+from mt_train.data.chunked_columns import fetch_ahead, pieces_of
 from mt_train.data.columns import (
     COLUMNS,
     ENDS,
@@ -163,8 +163,7 @@ class EncodedSamples:
         starts = self.column("ends")[numbers]
         spans = [slice(start, end) for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)]
         ids, trained = self.column("ids"), self.column("trained")
-        if isinstance(ids, ChunkedColumn):
-            ids.fetch_ahead(starts)
+        fetch_ahead(ids, starts)
         return (
             np.concatenate([_NO_IDS, *(ids[span] for span in spans)], dtype=np.int64),
             np.concatenate([_NO_FLAGS, *(trained[span] for span in spans)]),
