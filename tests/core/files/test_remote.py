@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mt_core.errors import DataError
-from mt_core.files import files_of, is_remote, remote, storage
+from mt_core.files import files_of, is_remote, storage
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def test_an_address_is_told_from_a_path(text: str, told: bool) -> None:
 def test_without_a_distribution_that_serves_addresses_the_one_to_install_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote, "entry_points", lambda group: ())
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
     with pytest.raises(DataError, match="pip install mt-plugin-datasets"):
         files_of("s3://bucket/rows.jsonl", ".jsonl")
 
@@ -50,6 +51,6 @@ def test_files_of_an_address_are_what_the_distribution_returns(monkeypatch: pyte
         return [tmp_path / "copy.jsonl"]
 
     point = SimpleNamespace(load=lambda: SimpleNamespace(remote_files=remote_files))
-    monkeypatch.setattr(remote, "entry_points", lambda group: (point,) if group == "mt_core.storage" else ())
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: (point,) if group == "mt_core.storage" else ())
     assert files_of("acme://rows", ".jsonl") == [tmp_path / "copy.jsonl"]
     assert asked == [("acme://rows", (".jsonl",))]
