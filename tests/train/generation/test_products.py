@@ -37,6 +37,7 @@ def test_only_what_was_measured_is_multiplied_in_blocks(monkeypatch: pytest.Monk
     assert not is_faster_in_blocks(head, hidden[:1])
     assert not is_faster_in_blocks(head, torch.zeros(MOST_ROWS + 1, width))
     assert not is_faster_in_blocks(head, hidden.bfloat16())
+    assert not is_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False).bfloat16(), hidden.bfloat16())
     assert not is_faster_in_blocks(nn.Linear(width, 32 * BLOCK), hidden), "a bias"
     assert not is_faster_in_blocks(nn.Linear(width, 32 * BLOCK + 1, bias=False), hidden), "no whole blocks"
     assert not is_faster_in_blocks(nn.Linear(width, 31 * BLOCK, bias=False), hidden), "a small weight"
