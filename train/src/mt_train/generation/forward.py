@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from mt_core.nn import Batch, KVCache, MediaBatch, TrainModel
 from mt_core.nn.positions import grid_positions
@@ -28,7 +29,7 @@ def last_logits(model: TrainModel, batch: Batch, cache: KVCache) -> Tensor:
     """(B, V) logits after the last token of each row."""
     hidden_BD = model(batch, cache)[:, -1]
     if is_faster_in_blocks(model.head, hidden_BD):
-        return multiply_in_blocks(hidden_BD, model.head.weight)
+        return multiply_in_blocks(hidden_BD, cast(nn.Linear, model.head).weight)
     logits_BV: Tensor = model.head(hidden_BD)
     return logits_BV
 

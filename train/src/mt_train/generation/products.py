@@ -9,8 +9,6 @@ Shapes: B rows, D width, V rows of the weight (the vocabulary).
 
 from __future__ import annotations
 
-from typing import TypeGuard
-
 import torch
 from torch import Tensor, nn
 
@@ -22,19 +20,23 @@ MOST_ROWS = 64
 """Above it the plain product is bound by its operations, and as fast."""
 
 
-def is_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> TypeGuard[nn.Linear]:
+def is_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> bool:
     """Return whether the product is faster in blocks, by what was measured: in fp32, on processors whose best instructions are AVX2.
 
     Only of a plain layer without a bias or hooks (ZeRO 3 gathers weights by hooks).
     """
-    if type(head) is not nn.Linear or head.bias is not None or head._forward_pre_hooks or head._forward_hooks:
+    if (
+        not isinstance(head, nn.Linear)
+        or type(head).forward is not nn.Linear.forward
+        or "bias" in dict(head.named_parameters())
+    ):
         return False
-    weight, rows = head.weight, len(hidden_BD)
+    weight, rows, hooks = head.weight, len(hidden_BD), (head._forward_pre_hooks, head._forward_hooks)
     is_measured = (
         weight.dtype == hidden_BD.dtype == torch.float32 and weight.device.type == "cpu" and _has_avx2_at_most()
     )
     is_large = weight.numel() >= LEAST_WEIGHTS and len(weight) % BLOCK == 0
-    return is_measured and is_large and 1 < rows <= MOST_ROWS
+    return is_measured and is_large and 1 < rows <= MOST_ROWS and not any(hooks)
 
 
 def _has_avx2_at_most() -> bool:
