@@ -4,7 +4,8 @@
 
 A Llama of 25M random parameters, whose tokenizer has no end token, so that each answer has all its tokens. Prompts of 16 to 256 tokens,
 answers of 64, greedy, streamed over HTTP by as many clients. The servers take turns, each started anew and warmed by two requests, with
-``OMP_NUM_THREADS`` threads each. The other servers need ``pip install 'transformers[serving]'``.
+``OMP_NUM_THREADS`` threads each. ``same_texts`` counts the answers that are, word by word, those of the first server that was asked. It
+needs ``pip install httpx 'transformers[serving]'``.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def prompts(count: int) -> list[str]:
     return [" ".join(f"w{chance.randrange(WORDS)}" for _ in range(chance.randint(16, 256))) for _ in range(count)]
 
 
-async def ask(client: httpx.AsyncClient, model: str, prompt: str) -> tuple[float, int]:
-    """Return the seconds to the first text, and how many words came."""
+async def ask(client: httpx.AsyncClient, model: str, prompt: str) -> tuple[float, list[str]]:
+    """Return the seconds to the first text, and the words that came."""
     body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": NEW, "stream": True}
     body["temperature"] = 0
     began, first, text = time.perf_counter(), 0.0, ""
@@ -88,7 +89,7 @@ async def ask(client: httpx.AsyncClient, model: str, prompt: str) -> tuple[float
             if piece:
                 first = first or time.perf_counter() - began
                 text += piece
-    return first, len(text.split())
+    return first, text.split()
 
 
 def processor_seconds(process: int) -> float:
@@ -97,21 +98,21 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def load(port: int, process: int, model: str, texts: Sequence[str], clients: int) -> dict[str, float]:
-    """Ask for all, so many at a time."""
-    left, found = iter(texts), list[tuple[float, int]]()
+async def load(port: int, process: int, model: str, texts: Sequence[str], clients: int) -> dict[str, Any]:
+    """Ask for all, so many at a time. ``texts`` of the result are the words of each answer."""
+    left, found = iter(enumerate(texts)), dict[int, tuple[float, list[str]]]()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=600) as client:
         for text in texts[:2]:
             await ask(client, model, text)
 
         async def work() -> None:
-            for text in left:
-                found.append(await ask(client, model, text))
+            for place, text in left:
+                found[place] = await ask(client, model, text)
 
         began, used = time.perf_counter(), processor_seconds(process)
         await asyncio.gather(*(work() for _ in range(clients)))
         seconds, used = time.perf_counter() - began, processor_seconds(process) - used
-    waits, words = sorted(first for first, _ in found), sum(count for _, count in found)
+    waits, words = sorted(first for first, _ in found.values()), sum(len(said) for _, said in found.values())
     if words < 0.95 * NEW * len(texts):
         raise RuntimeError(f"{words} words came of {NEW * len(texts)}")
     return {
@@ -119,6 +120,7 @@ async def load(port: int, process: int, model: str, texts: Sequence[str], client
         "tokens_per_processor_second": NEW * len(texts) / used,
         "first_p50": waits[len(waits) // 2],
         "first_p95": waits[int(0.95 * len(waits))],
+        "texts": [said for _, (_, said) in sorted(found.items())],
     }
 
 
@@ -167,7 +169,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    rows = []
+    rows, wanted = list[dict[str, Any]](), list[list[str]]()
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "llama"
         write_model(model)
@@ -176,7 +178,10 @@ def main() -> None:
             for name in names if repeat % 2 == 0 else names[::-1]:
                 port = free_port()
                 row = measure(commands(model, port)[name], port, str(model), prompts(given.requests), given.clients)
-                rows.append({"server": name, "repeat": repeat, **row})
+                said = row.pop("texts", [])
+                wanted = wanted or said
+                same = sum(one == other for one, other in zip(said, wanted, strict=False))
+                rows.append({"server": name, "repeat": repeat, **row, "same_texts": same})
                 print(json.dumps(rows[-1]), flush=True)
     if given.out is not None:
         given.out.write_text(json.dumps(rows, indent=1) + "\n")

@@ -21,7 +21,7 @@ from twins import LatinTokenizer, twins
 
 from mt_core import MtError
 from mt_core.nn import Batch, KVCache
-from mt_plugin_serve.http import Access
+from mt_plugin_serve.access import Access
 from mt_plugin_serve.limits import Limits
 from mt_plugin_serve.models import Models, ServedModel
 from mt_plugin_serve.server import listen, serve

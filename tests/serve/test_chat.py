@@ -161,7 +161,7 @@ def test_log_probabilities_are_those_of_transformers(client: openai.OpenAI, load
     assert listed is not None
     assert listed.content is not None
     assert len(listed.content) == 5
-    ids = list(model_of(loaded).only().template.prompt(messages))
+    ids = list(model_of(loaded).default.template.prompt(messages))
     for entry in listed.content:
         with torch.no_grad():
             logits: Tensor = theirs(torch.tensor([ids])).logits[0, -1]
@@ -250,8 +250,8 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Ulm"}}\n</tool_
 @pytest.mark.parametrize("said", ["", "Let me look. <b"])
 def test_a_call_of_a_tool_is_told_from_text(said: str) -> None:
     probe = scripted("", 0)
-    prompt = (
-        model_of(probe, template="qwen2_5").only().template.prompt([{"role": "user", "content": "hi", "tools": TOOLS}])
+    prompt = model_of(probe, template="qwen2_5").default.template.prompt(
+        [{"role": "user", "content": "hi", "tools": TOOLS}]
     )
     with running(model_of(scripted(said + CALL + "<|im_end|>", len(prompt) - 1), template="qwen2_5")) as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")

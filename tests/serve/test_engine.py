@@ -62,7 +62,7 @@ def test_five_hundred_cancels_lose_no_row_and_no_place(loaded: LoadedModel, max_
                     if not isinstance(event, TokenOutput) or event.is_last:
                         ended[number] = ended.get(number, 0) + 1
 
-                jobs.append(Job(models.only(), asked, listen, scores))
+                jobs.append(Job(models.default, asked, listen, scores))
                 engine.submit(jobs[-1])
                 if number % 7 in (0, 1, 2, 4, 5):  # 500 of them, at all ages
                     engine.cancel(jobs[chance.randrange(max(0, number - 30), number + 1)])
@@ -87,7 +87,7 @@ def test_a_job_that_can_never_run_is_told_so(loaded: LoadedModel) -> None:
 
     async def run() -> None:
         async with engine_of(models, cache_tokens=10) as (engine, _):
-            engine.submit(Job(models.only(), Request(ids=[1] * 20, most=5), told.append))
+            engine.submit(Job(models.default, Request(ids=[1] * 20, most=5), told.append))
             while not told:
                 await asyncio.sleep(0.01)
 

@@ -16,7 +16,7 @@ import torch
 from served import Server, model_of, running, scripted
 
 from mt_plugin_serve import http
-from mt_plugin_serve.http import Access
+from mt_plugin_serve.access import Access
 from mt_train import LoadedModel
 
 NO_END = {"257": -100}
@@ -179,7 +179,7 @@ def test_a_reader_that_takes_nothing_holds_up_nobody(server: Server) -> None:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SECONDS", 0.2)
+    monkeypatch.setattr(http, "CLIENT_SECONDS", 0.2)
     whole = request({"prompt": "x" * 100})
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(whole[:-50])
@@ -187,7 +187,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(server: Server, monkeypatch
 
 
 def test_who_takes_no_piece_of_a_stream_in_time_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SECONDS", 0.1)
+    monkeypatch.setattr(http, "CLIENT_SECONDS", 0.1)
     sent, closed = [], []
 
     async def events() -> AsyncIterator[dict[str, int]]:
@@ -252,7 +252,7 @@ def test_a_dead_model_is_told_to_all_and_ends_the_server() -> None:
         asked = {"model": "tiny", "prompt": "x", "max_tokens": 4000}
         waiting = [pool.submit(server.ask, "POST", "/v1/completions", asked) for _ in range(3)]
         until(lambda: server.figure("running_texts") == 3)
-        models.only().loaded.model.head = None  # type: ignore[assignment]
+        models.default.loaded.model.head = None  # type: ignore[assignment]
         for each in waiting:
             status, answer, _ = each.result()
             assert (status, answer["error"]["type"]) == (503, "server_error")

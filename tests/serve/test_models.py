@@ -66,7 +66,7 @@ def test_a_prompt_has_one_begin_token_at_most_whatever_the_template(family: Load
         plan = plan_chat({"model": "tiny", "messages": MESSAGES, "max_tokens": 1}, models)
         ids = list(plan.texts[0].request.ids)
         assert begin not in ids[1:], template
-        stops: Any = models.only().template.stop_ids
+        stops: Any = models.default.template.stop_ids
         assert set(stops) | set(family.eos_ids) <= set(plan.texts[0].request.end_ids), "it ends where its turns do"
     for prompt in ("Which", "<s>Which"):
         ids = list(plan_completion({"model": "tiny", "prompt": prompt}, models).texts[0].request.ids)

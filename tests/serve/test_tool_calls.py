@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mt_core.generation import Finish
 from mt_plugin_serve.answers import TextAnswer
-from mt_plugin_serve.tool_calls import FORMS, CallReader, find_reader
+from mt_plugin_serve.tool_calls import CALL_FORMATS, CallReader, find_reader
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_plugin_standard.tokenizers.huggingface import build_huggingface
 from mt_plugin_standard.tokenizers.huggingface_config import HuggingFaceConfig
@@ -79,7 +79,7 @@ def test_what_a_template_writes_is_what_is_read(name: str, tokenizer: Any) -> No
         said = [token for token, trained in zip(encoded.ids, encoded.trained, strict=True) if trained]
         assert ends & set(said), "the turn ends where the decoder does"
         text = tokenizer.decode(said)
-        calls = found.form.parse(text[found.form.begin(text) :])
+        calls = found.format.parse(text[found.format.begin(text) :])
         assert [(each.name, json.loads(each.arguments)) for each in calls] == [("look_up", given)]
 
     check()
@@ -87,7 +87,7 @@ def test_what_a_template_writes_is_what_is_read(name: str, tokenizer: Any) -> No
 
 def pieces(text: str, form: int, size: int, finish: Finish = "eos") -> tuple[str, list[str], str | None, list[str]]:
     """Content, names of calls, why it ended, and each piece of content, for a text that comes in pieces of ``size`` letters."""
-    answer = TextAnswer(ByteTokenizer(), reader=CallReader(FORMS[form], ()))
+    answer = TextAnswer(ByteTokenizer(), reader=CallReader(CALL_FORMATS[form], ()))
     parts = [text[at : at + size] for at in range(0, len(text), size)] or [""]
     found = [
         answer.take(TokenOutput(0, 65, part, finish=finish if number == len(parts) - 1 else None))

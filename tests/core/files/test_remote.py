@@ -51,6 +51,8 @@ def test_files_of_an_address_are_what_the_distribution_returns(monkeypatch: pyte
         return [tmp_path / "copy.jsonl"]
 
     point = SimpleNamespace(load=lambda: SimpleNamespace(remote_files=remote_files))
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: (point,) if group == "mt_core.storage" else ())
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: (point,) if group == "mt_core.storage" else ()
+    )
     assert files_of("acme://rows", ".jsonl") == [tmp_path / "copy.jsonl"]
     assert asked == [("acme://rows", (".jsonl",))]

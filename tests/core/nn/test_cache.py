@@ -121,6 +121,16 @@ def test_tokens_are_written_into_room_that_is_there_already() -> None:
     assert cache.allocated_places <= 2 * (cache.length + AHEAD)
 
 
+def test_the_keys_of_a_head_stand_one_behind_the_other() -> None:
+    """Attention reads them in that order; a row that was spread, joined or moved has them so too."""
+    cache, _ = fill_cache([5], torch.Generator())
+    cache.spread(torch.tensor([0, 2]))
+    cache.join(fill_cache([7], torch.Generator())[0])
+    for kept in cache.get(0):
+        assert kept.stride(1) == kept.shape[3]
+        assert kept.stride(2) > kept.shape[1] * kept.shape[3] > kept.stride(1)
+
+
 def test_a_limit_gives_back_what_is_ahead() -> None:
     cache, rows = fill_cache([5, 3], torch.Generator())
     assert cache.allocated_places > 12

@@ -68,3 +68,12 @@ def test_a_frozen_norm_weight_gets_no_gradient(frozen: bool) -> None:
     norm.weight.requires_grad_(not frozen)
     norm(x).sum().backward()
     assert (norm.weight.grad is None) == frozen
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_without_gradients_the_bits_are_the_same(centred: bool) -> None:
+    norm, x, up = RMSNorm(16, centred=centred), torch.randn(2, 3, 16), torch.randn(2, 3, 16)
+    for operation in (norm, lambda each: swiglu(each, up), lambda each: geglu(each, up)):
+        with torch.no_grad():
+            found = operation(x)
+        assert torch.equal(found, operation(x))

@@ -167,7 +167,7 @@ class _GrowingLayer:
 
     def move(self, rows: int, tokens: int, before: int = 0) -> None:
         """Into tensors of exactly so many rows and tokens, with room before."""
-        k, v = (x.new_empty(rows, tokens, *x.shape[2:]) for x in self.tensors)
+        k, v = (_room(x, rows, tokens) for x in self.tensors)
         for x, old in zip((k, v), self.views(), strict=True):
             x[: self.rows, before : before + self.length] = old
         self.tensors, self.first, self.last = (k, v), before, before + self.length
@@ -194,11 +194,16 @@ class _GrowingLayer:
     def spread(self, padding: Sequence[int], places: int | None) -> None:
         one, length, count = self.views(), self.length, len(padding)
         ahead = AHEAD if places is None else max(0, min(AHEAD, places // count - length))
-        k, v = (x.new_zeros(count, length + ahead, *x.shape[2:]) for x in one)
+        k, v = (_room(x, count, length + ahead).zero_() for x in one)
         self.tensors, self.rows, self.first, self.last = (k, v), count, 0, length
         for x, old in zip(self.tensors, one, strict=True):
             for row, empty in enumerate(padding):
                 x[row, empty:length] = old[0, : length - empty]
+
+
+def _room(x_RSKH: Tensor, rows: int, tokens: int) -> Tensor:
+    """(rows, tokens, K, H) without values, in memory (rows, K, tokens, H): attention reads the keys of a head one behind the other."""
+    return x_RSKH.new_empty(rows, x_RSKH.shape[2], tokens, *x_RSKH.shape[3:]).transpose(1, 2)
 
 
 def _rows(state: Any, rows_R: Tensor) -> Any:

@@ -7,6 +7,7 @@ Shapes: B rows, T tokens, D model width, F feed-forward width.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -32,8 +33,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
-        form = self.centred, self.rounds_last
-        return _RMSNorm.apply(x_BTD, self.weight, self.eps, *form)  # type: ignore[no-untyped-call, no-any-return]
+        return _call(_RMSNorm, x_BTD, self.weight, self.eps, self.centred, self.rounds_last)
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"
@@ -68,37 +68,36 @@ class _RMSNorm(torch.autograd.Function):
 
 def swiglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
     """``silu(gate) * up`` (https://arxiv.org/abs/2002.05202), which keeps its two inputs only."""
-    return _SwiGLU.apply(gate_BTF, up_BTF)  # type: ignore[no-untyped-call, no-any-return]
-
-
-class _SwiGLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
-        ctx.save_for_backward(gate_BTF, up_BTF)
-        return nn.functional.silu(gate_BTF).mul_(up_BTF)
-
-    @staticmethod
-    def backward(ctx: Any, grad_BTF: Tensor) -> tuple[Tensor, Tensor]:
-        gate_BTF, up_BTF = ctx.saved_tensors
-        grad_up_BTF = nn.functional.silu(gate_BTF).mul_(grad_BTF)
-        grad_gate_BTF = torch.ops.aten.silu_backward(grad_BTF * up_BTF, gate_BTF)
-        return grad_gate_BTF, grad_up_BTF
+    return _call(_Gated, gate_BTF, up_BTF, False)
 
 
 def geglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
     """``gelu(gate) * up`` with the tanh form of GELU (https://arxiv.org/abs/2002.05202), which keeps its two inputs only."""
-    return _GeGLU.apply(gate_BTF, up_BTF)  # type: ignore[no-untyped-call, no-any-return]
+    return _call(_Gated, gate_BTF, up_BTF, True)
 
 
-class _GeGLU(torch.autograd.Function):
+class _Gated(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
+    def forward(ctx: Any, gate_BTF: Tensor, up_BTF: Tensor, has_gelu: bool) -> Tensor:
         ctx.save_for_backward(gate_BTF, up_BTF)
-        return nn.functional.gelu(gate_BTF, approximate="tanh").mul_(up_BTF)
+        ctx.has_gelu = has_gelu
+        return _activate(gate_BTF, has_gelu).mul_(up_BTF)
 
     @staticmethod
-    def backward(ctx: Any, grad_BTF: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad_BTF: Tensor) -> tuple[Tensor, Tensor, None]:
         gate_BTF, up_BTF = ctx.saved_tensors
-        grad_up_BTF = nn.functional.gelu(gate_BTF, approximate="tanh").mul_(grad_BTF)
-        grad_gate_BTF = torch.ops.aten.gelu_backward(grad_BTF * up_BTF, gate_BTF, approximate="tanh")
-        return grad_gate_BTF, grad_up_BTF
+        grad_up_BTF = _activate(gate_BTF, ctx.has_gelu).mul_(grad_BTF)
+        if ctx.has_gelu:
+            return torch.ops.aten.gelu_backward(grad_BTF * up_BTF, gate_BTF, approximate="tanh"), grad_up_BTF, None
+        return torch.ops.aten.silu_backward(grad_BTF * up_BTF, gate_BTF), grad_up_BTF, None
+
+
+def _activate(gate_BTF: Tensor, has_gelu: bool) -> Tensor:
+    return nn.functional.gelu(gate_BTF, approximate="tanh") if has_gelu else nn.functional.silu(gate_BTF)
+
+
+def _call(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """Call a ``Function``. Without gradients its forward runs alone: ``apply`` takes as long as two operators on few tokens."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return function.apply(*inputs)  # type: ignore[no-untyped-call, no-any-return]
+    return function.forward(SimpleNamespace(save_for_backward=lambda *_: None), *inputs)  # type: ignore[no-any-return]

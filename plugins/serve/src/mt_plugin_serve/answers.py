@@ -65,14 +65,14 @@ class TextAnswer:
         return self._with_calls(self.reader, scores, finish)
 
     def _with_calls(self, reader: CallReader, scores: tuple[TokenScore, ...], finish: str | None) -> Piece:
-        begin = reader.form.begin(self._text)
+        begin = reader.format.begin(self._text)
         is_blank = not self._text[:begin].strip()  # line breaks before a call are the template's
         if finish is None:
             if is_blank:
                 return Piece(scores=scores)
             new, self._shown = self._text[self._shown : begin], max(self._shown, begin)
             return Piece(new, scores)
-        calls = reader.form.parse(self._text[begin:]) if finish == "stop" else ()
+        calls = reader.format.parse(self._text[begin:]) if finish == "stop" else ()
         if not calls:
             return Piece(self._text[self._shown :], scores, (), finish)
         return Piece("" if is_blank else self._text[self._shown : begin], scores, calls, "tool_calls")

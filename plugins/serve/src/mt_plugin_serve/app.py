@@ -16,13 +16,14 @@ from mt_core import MtError, UsageError
 from mt_tools import chat_ids, text_ids
 from mt_train.generation import TokenOutput, TokenScore, split_prompt
 
+from .access import Access
 from .answers import Piece
 from .chat import plan_chat
 from .completions import plan_completion
 from .engine import Engine, Event, Job
 from .errors import ApiError
 from .fields import Fields, flag, read_object, text
-from .http import CLOSE, Access, Gate, read_body, send_bytes, send_events, send_json, until_gone
+from .http import CLOSE, Gate, read_body, send_bytes, send_events, send_json, until_gone
 from .limits import Limits
 from .messages import read_messages
 from .metrics import Metrics
@@ -32,7 +33,7 @@ from .scores import token_text
 
 Planner = Callable[[Mapping[str, Any], Models], Plan]
 Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
-_Made = tuple[Text, TokenOutput | tuple[TokenScore, ...]]
+_TextEvent = tuple[Text, TokenOutput | tuple[TokenScore, ...]]
 
 
 class Service:
@@ -95,14 +96,14 @@ class Service:
             raise ApiError("the server ends, and takes nothing new", status=503, headers={**CLOSE, "retry-after": "5"})
 
     def _refuse_when_full(self, plan: Plan) -> None:
-        wanted = plan.jobs()
-        if wanted > self._engine.capacity:
+        jobs = plan.count_jobs()
+        if jobs > self._engine.capacity:
             raise ApiError(
-                f"{wanted:,} texts are asked for at once, and this server takes {self._engine.capacity:,}; ask for fewer"
+                f"{jobs:,} texts are asked for at once, and this server takes {self._engine.capacity:,}; ask for fewer"
                 " (n, or prompts)",
                 field="n",
             )
-        if wanted > self._engine.free:
+        if jobs > self._engine.free:
             raise ApiError(
                 f"{self._engine.capacity - self._engine.free:,} texts run or wait, of {self._engine.capacity:,}; try later",
                 status=429,
@@ -134,7 +135,7 @@ def tokenize(raw: Mapping[str, Any], models: Models) -> dict[str, Any]:
     """Return the ids of a ``prompt``, or of ``messages``, as the model gets them."""
     fields = Fields(raw)
     name = fields.take("model", text, None)
-    model = models.only() if name is None else models.find(name)
+    model = models.default if name is None else models.find(name)
     shows = fields.take("return_token_strs", flag, False)
     begins = fields.take("add_special_tokens", flag, True)
     if ("prompt" in fields) == ("messages" in fields):
@@ -180,7 +181,7 @@ class _Run:
         for job in self._jobs:
             self._engine.cancel(job)
 
-    async def _made(self) -> AsyncIterator[_Made]:
+    async def _text_events(self) -> AsyncIterator[_TextEvent]:
         """Yield what comes out, until all texts have ended."""
         open_jobs = len(self._jobs)
         while open_jobs:
@@ -196,7 +197,7 @@ class _Run:
         plan, form = self.plan, self.plan.form
         pieces: dict[int, list[Piece]] = {each.index: [] for each in plan.texts}
         scores: dict[int, tuple[TokenScore, ...]] = {}
-        async for each, event in self._made():
+        async for each, event in self._text_events():
             if isinstance(event, TokenOutput):
                 pieces[each.index].append(each.answer.take(event))
             else:
@@ -211,7 +212,7 @@ class _Run:
         if not self._jobs:  # prompts that are echoed, and nothing else
             for each in plan.texts:
                 yield self._chunk(form.prompt_chunk(each, None))
-        async for each, event in self._made():
+        async for each, event in self._text_events():
             found: list[dict[str, Any] | None] = []
             if not isinstance(event, TokenOutput):
                 found = [form.prompt_chunk(each, event)]

@@ -15,7 +15,7 @@ from .errors import ApiError
 from .fields import Fields, flag, only, show, text, whole
 from .messages import read_messages, read_tools, with_tools
 from .models import Models, ServedModel
-from .plans import Form, Plan, Text, Wanted, requests_of
+from .plans import Form, Plan, Text, TextOptions, build_requests
 from .sampling import MOST_TOKENS, read_sampling, read_streaming
 from .scores import chat_scores
 from .tool_calls import CallReader
@@ -51,7 +51,7 @@ def plan_chat(raw: Mapping[str, Any], models: Models) -> Plan:
     sampling = read_sampling(fields, model.vocabulary, most)
     fields.close()
     prompt = _prompt(model, with_tools(messages, tools) if tools else messages)
-    wanted = Wanted(
+    options = TextOptions(
         model=model,
         sampling=sampling,
         streaming=streaming,
@@ -60,7 +60,7 @@ def plan_chat(raw: Mapping[str, Any], models: Models) -> Plan:
         end_ids=reader.end_ids if reader else (),
     )
     texts = []
-    for index, (_, request) in enumerate(requests_of(wanted, [prompt], ["messages"])):
+    for index, (_, request) in enumerate(build_requests(options, [prompt], ["messages"])):
         answer = TextAnswer(model.loaded.tokenizer, top is not None, bool(request.stop), reader)
         texts.append(Text(index, request, answer))
     return Plan(model, texts, ChatForm(), streaming, len(split_prompt(prompt)[0]))
@@ -116,7 +116,7 @@ def _read_tool_choice(value: Any) -> str:
 
 
 class ChatForm(Form):
-    """Objects of a chat."""
+    """Writes the objects of a chat."""
 
     whole_name, chunk_name, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
 

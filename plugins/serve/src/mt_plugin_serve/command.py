@@ -1,4 +1,4 @@
-"""``mt-serve``."""
+"""The command ``mt-serve``: its options, their faults, and what they open."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from mt_core import UsageError, notice
 from mt_tools import add_source_options, expand_paths, source_faults
 from mt_train.command import describe_version, expand, parse_and_run
 
+from .access import LOOPBACK, Access
 from .limits import Limits, find_faults
 
 if TYPE_CHECKING:
-    from .http import Access
     from .models import Models
 
 KEY = "MT_API_KEY"
 """Variable of the environment with the key that clients have to give."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,48 +77,27 @@ def _add_places(group: argparse._ArgumentGroup) -> None:
     )
 
 
+_BOUNDS = {
+    "max_rows": ("N", "texts at a time (default: %(default)s); changes none"),
+    "max_queue": ("N", "texts that may wait; more get 429 (default: %(default)s)"),
+    "cache_tokens": ("N", "places of the cache, for all texts together (default: as many as they need)"),
+    "prefill_tokens": ("N", "tokens of prompts in one step at most (default: %(default)s)"),
+    "max_body_mib": ("X", "size of a request; more gets 413 (default: %(default)g)"),
+    "grace": ("SECONDS", "what runs at SIGTERM or Ctrl-C may go on so long (default: %(default)s)"),
+}
+"""Field of ``Limits`` → what its value is called in the help, and the help."""
+
+
 def _add_bounds(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--max-rows",
-        type=int,
-        default=Limits.max_rows,
-        metavar="N",
-        help="texts at a time (default: %(default)s); changes none",
-    )
-    group.add_argument(
-        "--max-queue",
-        type=int,
-        default=Limits.max_queue,
-        metavar="N",
-        help="texts that may wait; more get 429 (default: %(default)s)",
-    )
-    group.add_argument(
-        "--cache-tokens",
-        type=int,
-        metavar="N",
-        help="places of the cache, for all texts together (default: as many as they need)",
-    )
-    group.add_argument(
-        "--prefill-tokens",
-        type=int,
-        default=Limits.prefill_tokens,
-        metavar="N",
-        help="tokens of prompts in one step at most (default: %(default)s)",
-    )
-    group.add_argument(
-        "--max-body-mib",
-        type=float,
-        default=Limits.max_body_mib,
-        metavar="X",
-        help="size of a request; more gets 413 (default: %(default)g)",
-    )
-    group.add_argument(
-        "--grace",
-        type=int,
-        default=Limits.grace,
-        metavar="SECONDS",
-        help="what runs at SIGTERM or Ctrl-C may go on so long (default: %(default)s)",
-    )
+    for name, (metavar, described) in _BOUNDS.items():
+        default = getattr(Limits, name)
+        kind = float if isinstance(default, float) else int
+        group.add_argument(_spell(name), type=kind, default=default, metavar=metavar, help=described)
+
+
+def _spell(name: str) -> str:
+    """Return the option of a field of ``Limits``."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -148,7 +126,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _faults(arguments: argparse.Namespace) -> Iterator[str]:
     if not 0 <= arguments.port <= 65535:
         yield f"--port has to be from 0 to 65535; got {arguments.port}"
-    yield from find_faults(_limits(arguments), lambda name: f"--{name.replace('_', '-')}")
+    yield from find_faults(_limits(arguments), _spell)
     if arguments.adapter and arguments.weights is None:
         yield "--adapter belongs to --weights; a run has its own adapter"
     if arguments.adapter and (arguments.adapter_folder or arguments.tokenizer):
@@ -169,8 +147,6 @@ def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _access(host: str) -> Access:
     """Return who may ask. Raises ``UsageError`` for an address that others reach, without a key."""
-    from .http import Access
-
     key = os.environ.get(KEY) or None
     if host in LOOPBACK:
         return Access(key)

@@ -13,7 +13,7 @@ from .answers import Piece, TextAnswer
 from .errors import ApiError
 from .fields import Fields, flag, only, show, text, whole
 from .models import Models, ServedModel
-from .plans import Form, Plan, Text, Wanted, requests_of
+from .plans import Form, Plan, Text, TextOptions, build_requests
 from .sampling import MOST_TOKENS, read_sampling, read_streaming
 from .scores import completion_scores
 
@@ -39,11 +39,11 @@ def plan_completion(raw: Mapping[str, Any], models: Models) -> Plan:
     fields.take("best_of", only(sampling.n, why=f"no texts are made to be thrown away; n is {sampling.n}"), None)
     fields.refuse(REFUSED)
     fields.close()
-    wanted = Wanted(model=model, sampling=sampling, streaming=streaming, converses=False, top=top)
+    options = TextOptions(model=model, sampling=sampling, streaming=streaming, converses=False, top=top)
     names = ["prompt"] if len(prompts) == 1 else [f"prompt[{place}]" for place in range(len(prompts))]
     ids = [_ids(model, prompt, name) for prompt, name in zip(prompts, names, strict=True)]
     texts = []
-    for index, (place, request) in enumerate(requests_of(wanted, ids, names)):
+    for index, (place, request) in enumerate(build_requests(options, ids, names)):
         answer = TextAnswer(model.loaded.tokenizer, top is not None, bool(request.stop))
         shown = _shown(model, prompts[place]) if echo else None
         texts.append(Text(index, request, answer, shown, top if echo else None, continues=most > 0))
@@ -84,7 +84,7 @@ def _shown(model: ServedModel, prompt: str | list[int]) -> str:
 
 
 class TextForm(Form):
-    """Objects of a completion."""
+    """Writes the objects of a completion."""
 
     whole_name = chunk_name = "text_completion"
     prefix = "cmpl"

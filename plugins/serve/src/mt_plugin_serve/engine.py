@@ -1,4 +1,4 @@
-"""The thread of the model: it alone runs torch. Jobs and cancels go in by a queue, tokens come out in the event loop.
+"""The thread of the model, which alone runs torch. Jobs and cancels go in by a queue, tokens come out in the event loop.
 
 One decoder for each adapter, since rows of one step have the same weights; they step in turn. Prompts whose own tokens are scored are
 read piece by piece between the steps.
@@ -24,9 +24,9 @@ from .models import Models, ServedModel
 from .pace import Pace
 
 Event = TokenOutput | tuple[TokenScore, ...] | MtError
-"""What comes out for a job: tokens one by one, scores of a prompt as a whole, or why there are none."""
+"""What a job yields: tokens one by one, scores of a prompt as a whole, or why there are none."""
 Listen = Callable[[Event], None]
-Made = list[tuple["Job", Event]]
+JobEvents = list[tuple["Job", Event]]
 
 
 @dataclass(eq=False)
@@ -42,9 +42,9 @@ class Job:
     score_top: int | None = None
     asked_at: float = field(default_factory=time.monotonic)
     is_open: bool = True
-    """Of the event loop: whether somebody still listens."""
+    """Whether somebody still listens; the event loop alone writes it."""
     has_begun: bool = False
-    """Of the thread: whether its first token is there."""
+    """Whether its first token is there; the thread alone writes it."""
 
 
 class Engine:
@@ -53,10 +53,10 @@ class Engine:
     def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
         self._models, self._metrics = models, metrics
         self.capacity = limits.max_rows + limits.max_queue
-        lanes = {model.adapter: model.loaded for model in models}
+        loaded_of = {model.adapter: model.loaded for model in models}
         if limits.cache_tokens is not None:
-            limits = replace(limits, cache_tokens=max(1, limits.cache_tokens // len(lanes)))
-        self._lanes = [_Lane(adapter, loaded, limits, metrics) for adapter, loaded in lanes.items()]
+            limits = replace(limits, cache_tokens=max(1, limits.cache_tokens // len(loaded_of)))
+        self._queues = [_AdapterQueue(adapter, loaded, limits, metrics) for adapter, loaded in loaded_of.items()]
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._closing = False
@@ -64,7 +64,7 @@ class Engine:
         self.failure: BaseException | None = None
 
     def start(self, on_failure: Callable[[], None]) -> None:
-        """Begin to run; ``on_failure`` is called in this event loop where the thread dies."""
+        """Start the thread; ``on_failure`` is called in this event loop where it dies."""
         self._loop, self._on_failure = asyncio.get_running_loop(), on_failure
         self._thread.start()
 
@@ -76,16 +76,16 @@ class Engine:
     def submit(self, job: Job) -> None:
         """Run a job."""
         self._jobs.add(job)
-        lane = self._lane(job)
-        self._inbox.put(lambda: lane.add(job))
+        queue = self._queue_of(job)
+        self._inbox.put(lambda: queue.add(job))
 
     def cancel(self, job: Job) -> None:
         """Run a job no more, if it has not ended. Nobody listens from now on."""
         job.is_open = False
         if job in self._jobs:
             self._jobs.discard(job)
-            lane = self._lane(job)
-            self._inbox.put(lambda: lane.cancel(job))
+            queue = self._queue_of(job)
+            self._inbox.put(lambda: queue.cancel(job))
 
     def close(self, seconds: float) -> None:
         """Drop what runs, and end the thread."""
@@ -99,28 +99,28 @@ class Engine:
         if self._thread.is_alive():
             self._thread.join(seconds)
 
-    def _lane(self, job: Job) -> _Lane:
-        return next(lane for lane in self._lanes if lane.adapter == job.model.adapter)
+    def _queue_of(self, job: Job) -> _AdapterQueue:
+        return next(queue for queue in self._queues if queue.adapter == job.model.adapter)
 
     def _run(self) -> None:
         try:
             while not self._closing:
-                self._hear()
-                made: Made = []
-                for lane in self._lanes:
-                    if lane.is_busy:
+                self._take_inbox()
+                events: JobEvents = []
+                for queue in self._queues:
+                    if queue.is_busy:
                         if self._models.several is not None:
-                            self._models.several.use(lane.adapter)
-                        made += lane.step()
+                            self._models.several.use(queue.adapter)
+                        events += queue.step()
                 self._publish()
-                if made:
-                    self._loop.call_soon_threadsafe(self._deliver, made)
+                if events:
+                    self._loop.call_soon_threadsafe(self._deliver, events)
         except BaseException as error:  # noqa: BLE001 - whatever it was: everybody who waits is told, and the server ends
-            self._loop.call_soon_threadsafe(self._die, error)
+            self._loop.call_soon_threadsafe(self._fail, error)
 
-    def _hear(self) -> None:
-        """Take what came in; wait for it where there is nothing to do."""
-        if not any(lane.is_busy for lane in self._lanes) and not self._closing:
+    def _take_inbox(self) -> None:
+        """Run what came in by the inbox; wait for it where no job runs."""
+        if not any(queue.is_busy for queue in self._queues) and not self._closing:
             self._publish()
             self._inbox.get()()
         while True:
@@ -131,30 +131,30 @@ class Engine:
 
     def _publish(self) -> None:
         figures = self._metrics
-        figures.running = sum(lane.count_running for lane in self._lanes)
-        figures.waiting = sum(lane.count_waiting for lane in self._lanes)
-        figures.cache_places = sum(lane.decoder.held_tokens for lane in self._lanes)
+        figures.running = sum(queue.count_running for queue in self._queues)
+        figures.waiting = sum(queue.count_waiting for queue in self._queues)
+        figures.cache_places = sum(queue.decoder.held_tokens for queue in self._queues)
 
-    def _deliver(self, made: Sequence[tuple[Job, Event]]) -> None:
-        for job, event in made:
+    def _deliver(self, events: Sequence[tuple[Job, Event]]) -> None:
+        for job, event in events:
             if not job.is_open:
                 continue
             if not isinstance(event, TokenOutput) or event.is_last:
                 self._jobs.discard(job)
             job.listen(event)
 
-    def _die(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         self.failure = error
-        told = MtError("the model has stopped")
+        stopped = MtError("the model has stopped")
         for job in list(self._jobs):
             self._jobs.discard(job)
             if job.is_open:
-                job.listen(told)
+                job.listen(stopped)
         self._on_failure()
 
 
-class _Lane:
-    """The rows of one adapter."""
+class _AdapterQueue:
+    """The jobs of one adapter, with the decoder that runs them: rows of one step have the same weights."""
 
     def __init__(self, adapter: str | None, loaded: LoadedModel, limits: Limits, metrics: Metrics) -> None:
         self.adapter, self._loaded, self._metrics = adapter, loaded, metrics
@@ -167,7 +167,7 @@ class _Lane:
         self._pace = Pace(limits.prefill_tokens)
         self._jobs: dict[int, Job] = {}
         self._scored: deque[tuple[Job, PromptScores]] = deque()
-        self._refused: Made = []
+        self._refused: JobEvents = []
         self._kept: dict[int, list[TokenOutput]] = {}
 
     @property
@@ -201,15 +201,15 @@ class _Lane:
         self._kept.pop(number, None)
         return self._jobs.pop(number)
 
-    def step(self) -> Made:
-        made, self._refused = self._refused, []
+    def step(self) -> JobEvents:
+        events, self._refused = self._refused, []
         if self.decoder.busy:
-            made += self._decode()
+            events += self._decode()
         if self._scored:
-            made += self._score()
-        return made
+            events += self._score()
+        return events
 
-    def _decode(self) -> Made:
+    def _decode(self) -> JobEvents:
         here = self.decoder.running_requests
         running = sum(self._jobs[number].has_begun for number in here)
         entering = len(here) - running + self.count_waiting
@@ -219,8 +219,8 @@ class _Lane:
         self._metrics.steps += 1
         return [pair for output in produced for pair in self._pass_on(output)]
 
-    def _pass_on(self, output: TokenOutput) -> Made:
-        """Tokens of a text that nobody watches go out together: fewer calls of the event loop."""
+    def _pass_on(self, output: TokenOutput) -> JobEvents:
+        """Return the events of one more token: tokens of a text that is not streamed go out together, in fewer calls of the event loop."""
         job = self._jobs[output.number]
         if not job.has_begun:
             job.has_begun = True
@@ -230,13 +230,13 @@ class _Lane:
         kept.append(output)
         if not output.is_last and not job.request.streams:
             return []
-        made: Made = [(job, each) for each in kept]
+        events: JobEvents = [(job, each) for each in kept]
         kept.clear()
         if output.is_last:
             self._forget(output.number)
-        return made
+        return events
 
-    def _score(self) -> Made:
+    def _score(self) -> JobEvents:
         job, scores = self._scored[0]
         if not scores.step(self._pace.piece(running=len(self.decoder.running_requests))):
             return []

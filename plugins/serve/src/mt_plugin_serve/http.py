@@ -1,25 +1,25 @@
-"""Requests and answers on the wire: bounds, who may ask, and a client that goes away."""
+"""Requests and answers on the wire: the body of a request, events of an answer, and a client that goes away."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .access import Access, read_header
 from .errors import ApiError
 from .fields import show
 from .metrics import Metrics
 
-SECONDS = 60
+CLIENT_SECONDS = 60
 """A client has so long to send a body, and to take a piece of an answer."""
-DRAINED = 64 * 2**20
+MOST_DRAINED = 64 * 2**20
 """Bytes of a body that is too large which are read all the same, or a client that still sends would not see the answer."""
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+CLOSE = {"connection": "close"}
+"""Headers of an answer after which the connection ends."""
 
 
 class ClientGoneError(Exception):
@@ -33,15 +33,15 @@ def encode(value: Any) -> bytes:
 
 async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
     """Return the body. Raises ``ApiError`` for one that is too large, too late, or not called JSON."""
-    kind = _header(scope, b"content-type").partition(";")[0].strip().lower()
+    kind = read_header(scope, b"content-type").partition(";")[0].strip().lower()
     if kind != "application/json":
         # what a page of another origin may send without being asked is never this
         raise ApiError(f"the content-type has to be application/json, got {show(kind)}", status=415)
     chunks: list[bytes] = []
     size, more = 0, True
     try:
-        async with asyncio.timeout(SECONDS):
-            while more and size <= max(most, DRAINED):
+        async with asyncio.timeout(CLIENT_SECONDS):
+            while more and size <= max(most, MOST_DRAINED):
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientGoneError
@@ -50,13 +50,10 @@ async def read_body(scope: Scope, receive: Receive, most: int) -> bytes:
                 if size <= most:
                     chunks.append(message.get("body", b""))
     except TimeoutError as error:
-        raise ApiError(f"the body did not come within {SECONDS} s", status=408, headers=CLOSE) from error
+        raise ApiError(f"the body did not come within {CLIENT_SECONDS} s", status=408, headers=CLOSE) from error
     if size > most:
         raise ApiError(f"the body has more than {most:,} bytes, the bound of this server", status=413, headers=CLOSE)
     return b"".join(chunks)
-
-
-CLOSE = {"connection": "close"}
 
 
 async def send_json(send: Send, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
@@ -95,7 +92,7 @@ async def send_events(send: Send, events: AsyncIterator[Any]) -> None:
 async def _send_event(send: Send, data: bytes) -> None:
     """Send one event. Raises ``ClientGoneError`` where the client does not take it in time."""
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(CLIENT_SECONDS):
             await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": True})
     except TimeoutError as error:
         raise ClientGoneError from error
@@ -119,34 +116,6 @@ async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-@dataclass(frozen=True)
-class Access:
-    """Who may ask: with a ``key`` whoever has it; ``hosts`` are names that a request may call the server by, none for any."""
-
-    key: str | None = None
-    hosts: frozenset[str] = LOOPBACK
-
-    def check(self, scope: Scope) -> None:
-        """Raise ``ApiError`` for a request that may not."""
-        if self.hosts and _host_name(_header(scope, b"host")) not in self.hosts:
-            raise ApiError(
-                f"this server answers to {', '.join(sorted(self.hosts))}, and was called"
-                f" {show(_header(scope, b'host'))}; a page of another site may be behind it",
-                status=403,
-                code="host_not_allowed",
-            )
-        if self.key is None or scope["path"] == "/health":
-            return
-        given = _header(scope, b"authorization")
-        if not secrets.compare_digest(given.encode("latin-1"), f"Bearer {self.key}".encode()):
-            raise ApiError(
-                "give the key of this server: Authorization: Bearer KEY",
-                status=401,
-                code="invalid_api_key",
-                headers={"www-authenticate": "Bearer"},
-            )
 
 
 class Gate:
@@ -190,17 +159,6 @@ class Gate:
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             self._metrics.answers[path, status] += 1
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
-
-
-def _host_name(host: str) -> str:
-    """Return the name in ``Host``, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
 
 
 def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

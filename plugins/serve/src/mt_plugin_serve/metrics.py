@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bounds of the histogram."""
+BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds (s) of the histogram of how long texts wait for their first token."""
 
 
 class Metrics:
-    """Counted by the thread of the model, but for answers and prompts, which the event loop counts."""
+    """Figures of one server. The thread of the model counts all but answers and prompts, which the event loop counts."""
 
     def __init__(self) -> None:
         self.running = self.waiting = self.cache_places = 0
         self.steps = self.new_tokens = self.prompt_tokens = self.cancelled = 0
         self.answers: Counter[tuple[str, int]] = Counter()
-        self._waits: list[int] = [0] * (len(SECONDS) + 1)
+        self._waits: list[int] = [0] * (len(BUCKETS) + 1)
         self._waited = 0.0
 
     def first_token(self, seconds: float) -> None:
         """Count how long a text waited for its first token."""
-        self._waits[sum(seconds > bound for bound in SECONDS)] += 1
+        self._waits[sum(seconds > bound for bound in BUCKETS)] += 1
         self._waited += seconds
 
     def mean_seconds(self) -> float:
@@ -49,7 +49,7 @@ class Metrics:
             yield f'mt_serve_requests_total{{path="{path}",status="{status}"}} {count}'
         yield from _head("first_token_seconds", "histogram", "from a request to the first token of a text")
         counted = 0
-        for bound, count in zip((*SECONDS, "+Inf"), self._waits, strict=True):
+        for bound, count in zip((*BUCKETS, "+Inf"), self._waits, strict=True):
             counted += count
             yield f'mt_serve_first_token_seconds_bucket{{le="{bound}"}} {counted}'
         yield f"mt_serve_first_token_seconds_sum {self._waited}"

@@ -68,6 +68,7 @@ class Models:
             )
         return self._models[name]
 
-    def only(self) -> ServedModel:
-        """Return the first one: what ``/tokenize`` means without a name."""
+    @property
+    def default(self) -> ServedModel:
+        """Return the first one, which a request without a name means: the one model, or the weights under the adapters."""
         return next(iter(self))

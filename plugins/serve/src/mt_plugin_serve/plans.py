@@ -1,4 +1,4 @@
-"""What is to be done for one request: texts, and the form that they are answered in."""
+"""A plan of what one request asks for: its texts, and the form of the answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Text:
 
 
 class Form(ABC):
-    """The objects of an answer."""
+    """Writes the objects of an answer; each of the two requests has its own."""
 
     whole_name: str
     chunk_name: str
@@ -58,7 +58,7 @@ class Form(ABC):
 
 @dataclass(frozen=True)
 class Plan:
-    """One request."""
+    """One request: the texts that it asks for, and how they are answered."""
 
     model: ServedModel
     texts: Sequence[Text]
@@ -73,7 +73,7 @@ class Plan:
         """Name of the answer."""
         return f"{self.form.prefix}-{self._random}"
 
-    def jobs(self) -> int:
+    def count_jobs(self) -> int:
         """Return how many places of the queue it takes."""
         return sum(text.continues + (text.score_top is not None) for text in self.texts)
 
@@ -92,8 +92,8 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What all texts of a request have in common."""
+class TextOptions:
+    """Options that all texts of a request have in common."""
 
     model: ServedModel
     sampling: Sampling
@@ -104,32 +104,34 @@ class Wanted:
     end_ids: tuple[int, ...] = ()
 
 
-def requests_of(wanted: Wanted, prompts: Sequence[PromptIds], names: Sequence[str]) -> Iterator[tuple[int, Request]]:
+def build_requests(
+    options: TextOptions, prompts: Sequence[PromptIds], names: Sequence[str]
+) -> Iterator[tuple[int, Request]]:
     """Yield the place of the prompt, and the request, of every text. ``names`` are how a message calls each prompt.
 
     Text i draws by the seed and i, as prompt i of a file of ``mt-generate`` does. Raises ``ApiError``.
     """
     try:
         continuer = Continuer(
-            wanted.model.loaded, wanted.sampling.config, wanted.model.template if wanted.converses else None
+            options.model.loaded, options.sampling.config, options.model.template if options.converses else None
         )
     except MtError as error:
         raise ApiError(str(error), field="choices") from error
     for place, (prompt, name) in enumerate(zip(prompts, names, strict=True)):
-        _check_room(wanted.model, prompt, name)
+        _check_room(options.model, prompt, name)
         try:
             continuer.room(prompt)
         except MtError as error:
             raise ApiError(f"{name}: {error}", field=name.partition("[")[0]) from error
-        for number in range(wanted.sampling.n):
-            made = continuer.request(prompt, place * wanted.sampling.n + number, streams=wanted.streaming.on)
+        for number in range(options.sampling.n):
+            made = continuer.request(prompt, place * options.sampling.n + number, streams=options.streaming.on)
             yield (
                 place,
                 replace(
                     made,
-                    top_logprobs=wanted.top,
-                    logit_bias=wanted.sampling.logit_bias,
-                    end_ids=(*made.end_ids, *wanted.end_ids),
+                    top_logprobs=options.top,
+                    logit_bias=options.sampling.logit_bias,
+                    end_ids=(*made.end_ids, *options.end_ids),
                 ),
             )
 

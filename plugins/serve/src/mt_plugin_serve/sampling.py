@@ -68,7 +68,7 @@ def read_sampling(fields: Fields, vocabulary: int, most: int) -> Sampling:
             rules=SamplingRules(**rules), max_new_tokens=most, stop=stop, choices=choices, seed=seed
         )
     except MtError as error:
-        raise ApiError(str(error), field=_named(str(error), {**rules, "stop": 0, "choices": 0})) from error
+        raise ApiError(str(error), field=_find_named(str(error), {**rules, "stop": 0, "choices": 0})) from error
     return Sampling(config, n, bias)
 
 
@@ -97,8 +97,8 @@ def _read_rules(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _named(message: str, names: Mapping[str, Any]) -> str | None:
-    """Return the field that a message begins with, after how many faults there are."""
+def _find_named(message: str, names: Mapping[str, Any]) -> str | None:
+    """Return the first of these fields that a message names."""
     return next((name for name in names if name in message), None)
 
 
@@ -118,7 +118,7 @@ def read_bias(value: Mapping[str, Any], vocabulary: int) -> tuple[tuple[int, flo
 
 
 def read_streaming(fields: Fields) -> Streaming:
-    """Return how the answer is to come."""
+    """Return whether the answer comes in pieces. Raises ``ApiError``."""
     on = fields.take("stream", flag, False)
     if "stream_options" in fields and not on:
         raise ApiError("stream_options belongs to stream: true; leave it out", field="stream_options")

@@ -1,4 +1,4 @@
-"""The process: a socket, the loop of events, and how it ends."""
+"""The process of a server: its socket, its event loop, and how it ends."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import uvicorn
 
 from mt_core import MtError, UsageError
 
+from .access import Access
 from .app import Service
 from .engine import Engine
-from .http import Access
 from .limits import Limits
 from .metrics import Metrics
 from .models import Models
 
 CONNECTIONS = 1000
-"""At a time; more get 503."""
+"""Connections at a time; more get 503."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -57,7 +57,7 @@ def serve(
     engine = Engine(models, limits, metrics)
     service = Service(models, engine, metrics, limits)
     server = _Server(service.app(access, report), limits.grace)
-    asyncio.run(_Process(engine, service, server).run(sock, limits.grace, ready))
+    asyncio.run(_Process(engine, service, server, limits.grace).run(sock, ready))
     if engine.failure is not None:
         raise MtError(f"the model's thread died: {type(engine.failure).__name__}: {engine.failure}")
 
@@ -69,8 +69,10 @@ class _Process:
     engine: Engine
     service: Service
     server: _Server
+    grace: int
+    """Seconds that what runs may go on once the server is to end."""
 
-    async def run(self, sock: socket.socket, grace: float, ready: Callable[[Callable[[], None]], None]) -> None:
+    async def run(self, sock: socket.socket, ready: Callable[[Callable[[], None]], None]) -> None:
         """Serve on a socket until ``stop``, and then for ``grace`` seconds at most."""
         self.engine.start(self.stop)
         loop = asyncio.get_running_loop()
@@ -86,7 +88,7 @@ class _Process:
         try:
             await self.server.serve([sock])
         finally:
-            self.engine.close(grace)
+            self.engine.close(self.grace)
             self.service.close()
 
     def stop(self) -> None:
@@ -99,7 +101,7 @@ class _Process:
 class _Server(uvicorn.Server):
     """Uvicorn without its own signals, which would end the process by the signal."""
 
-    def __init__(self, app: object, grace: float) -> None:
+    def __init__(self, app: object, grace: int) -> None:
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
@@ -110,7 +112,7 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 ws="none",
                 limit_concurrency=CONNECTIONS,
-                timeout_graceful_shutdown=int(grace),
+                timeout_graceful_shutdown=grace,
             )
         )
 

@@ -1,6 +1,6 @@
-"""Calls of tools in a text, as chat templates write them. A template whose calls no form here reads back has none.
+"""Calls of tools in a text, as chat templates write them. A template whose calls no format here reads back has none.
 
-The forms: https://github.com/NousResearch/Hermes-Function-Calling (``<tool_call>``, Qwen too), Functionary 3.1 (``<function=…>``), and
+The formats: https://github.com/NousResearch/Hermes-Function-Calling (``<tool_call>``, Qwen too), Functionary 3.1 (``<function=…>``), and
 bare JSON (Llama 3.1 one object, Mistral a list, whose mark is a special token and gives no text).
 """
 
@@ -32,7 +32,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Form:
+class CallFormat:
     """How calls stand in a text. They begin at ``opening``, or at the first character where that is bare JSON."""
 
     opening: tuple[str, ...]
@@ -94,11 +94,11 @@ def _call(name: Any, arguments: Any) -> Call:
     return Call(name, json.dumps(arguments, ensure_ascii=False))
 
 
-FORMS = (
-    Form(("<tool_call>",), False, re.compile(r"\s*<tool_call>\s*"), "</tool_call>"),
-    Form(("<function=",), False, re.compile(r"\s*<function=(?P<name>[^>]+)>\s*"), "</function>"),
-    Form(("[TOOL_CALLS]",), False, re.compile(r"\s*\[TOOL_CALLS\]\s*"), ""),
-    Form(("{", "["), True, re.compile(r"\s*;?\s*"), ""),
+CALL_FORMATS = (
+    CallFormat(("<tool_call>",), False, re.compile(r"\s*<tool_call>\s*"), "</tool_call>"),
+    CallFormat(("<function=",), False, re.compile(r"\s*<function=(?P<name>[^>]+)>\s*"), "</function>"),
+    CallFormat(("[TOOL_CALLS]",), False, re.compile(r"\s*\[TOOL_CALLS\]\s*"), ""),
+    CallFormat(("{", "["), True, re.compile(r"\s*;?\s*"), ""),
 )
 
 
@@ -106,7 +106,7 @@ FORMS = (
 class CallReader:
     """Reads the calls that a template writes. ``end_ids`` end a turn that calls."""
 
-    form: Form
+    format: CallFormat
     end_ids: tuple[int, ...]
 
 
@@ -123,7 +123,7 @@ def find_reader(template: Template, tokenizer: Tokenizer) -> CallReader | None:
     if template.stop_text is not None:
         written = written.partition(template.stop_text)[0]
     wanted = (Call(str(_PROBE["name"]), json.dumps(_PROBE["arguments"])),)
-    form = next((form for form in FORMS if form.parse(written[form.begin(written) :]) == wanted), None)
-    if form is None:
+    found = next((each for each in CALL_FORMATS if each.parse(written[each.begin(written) :]) == wanted), None)
+    if found is None:
         return None
-    return CallReader(form, (said[-1],) if not tokenizer.decode(said[-1:]) else ())
+    return CallReader(found, (said[-1],) if not tokenizer.decode(said[-1:]) else ())

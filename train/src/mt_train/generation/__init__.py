@@ -1,9 +1,9 @@
 """Text from a trained model.
 
 To be read in this order: ``mt_core.generation`` (what can be asked), ``history`` and ``sampling`` (logits to a token), ``choices``,
-``text`` (tokens to text), ``request`` (what a decoder is asked for, and a row on its way), ``forward`` (where the model runs), ``intake``
-(prompts into a cache), ``row_sampling``, ``decoder`` (rows join, step and leave), ``prompt_scores``, ``beams``, ``continuation`` (prompts
-to texts). What commands add is in ``mt_tools.generation``.
+``text`` (tokens to text), ``request`` (what a decoder is asked for, and a row on its way), ``products`` and ``forward`` (where the model
+runs), ``intake`` (prompts into a cache), ``row_sampling``, ``decoder`` (rows join, step and leave), ``prompt_scores``, ``beams``,
+``continuation`` (prompts to texts). What commands add is in ``mt_tools.generation``.
 
 The names here are public, for commands of plugins that decode. Importing it imports no torch; taking a name does.
 """

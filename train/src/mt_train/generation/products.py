@@ -1,0 +1,49 @@
+"""The product of few rows with a large weight on a CPU, in blocks of the weight's rows.
+
+MKL's product of 2 to 64 rows with the weight of a head takes up to twice as long as one batched product over blocks of that weight, which
+adds up in the same order: the bits are the same (a test holds it), so that no text changes. No weight is copied. The figures are in
+docs/log.md, "mt-serve beside transformers serve".
+
+Shapes: B rows, D width, V rows of the weight (the vocabulary).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+BLOCK = 128
+"""Rows of the weight that are multiplied together; they have to divide V."""
+LEAST_WEIGHTS = 2**22
+"""Numbers of a weight: a smaller one is in the cache, where the plain product is as fast."""
+MOST_ROWS = 64
+"""Above it the plain product is bound by its operations, and as fast."""
+
+
+def is_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> bool:
+    """Return whether the product is faster in blocks, by what was measured: in fp32, on processors whose best instructions are AVX2.
+
+    Only of a plain layer without a bias or hooks (ZeRO 3 gathers weights by hooks).
+    """
+    if (
+        not isinstance(head, nn.Linear)
+        or type(head).forward is not nn.Linear.forward
+        or "bias" in dict(head.named_parameters())
+    ):
+        return False
+    weight, rows, hooks = head.weight, len(hidden_BD), (head._forward_pre_hooks, head._forward_hooks)
+    is_measured = (
+        weight.dtype == hidden_BD.dtype == torch.float32 and weight.device.type == "cpu" and _has_avx2_at_most()
+    )
+    is_large = weight.numel() >= LEAST_WEIGHTS and len(weight) % BLOCK == 0
+    return is_measured and is_large and 1 < rows <= MOST_ROWS and not any(hooks)
+
+
+def _has_avx2_at_most() -> bool:
+    return torch.backends.cpu.get_cpu_capability() == "AVX2"
+
+
+def multiply_in_blocks(hidden_BD: Tensor, weight_VD: Tensor) -> Tensor:
+    """(B, D), (V, D) -> (B, V)."""
+    blocks = weight_VD.view(-1, BLOCK, weight_VD.shape[1])
+    return torch.bmm(hidden_BD.expand(len(blocks), -1, -1), blocks.mT).transpose(0, 1).reshape(len(hidden_BD), -1)
