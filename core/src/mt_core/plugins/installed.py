@@ -37,7 +37,7 @@ class PlainDistribution(NamedTuple):
 
     @property
     def requires(self) -> list[str] | None:
-        """What it requires, a line each."""
+        """Requirements of the distribution, a line each."""
         from importlib.metadata import Distribution
 
         return Distribution.at(self.folder).requires

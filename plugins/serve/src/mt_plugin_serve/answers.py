@@ -15,7 +15,7 @@ FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"
 
 @dataclass(frozen=True)
 class Piece:
-    """What is new of one text."""
+    """New part of one text."""
 
     text: str = ""
     scores: tuple[TokenScore, ...] = ()

@@ -24,7 +24,7 @@ from .models import Models, ServedModel
 from .pace import Pace
 
 Event = TokenOutput | tuple[TokenScore, ...] | MtError
-"""What a job yields: tokens one by one, scores of a prompt as a whole, or why there are none."""
+"""A result of a job: tokens one by one, the scores of a whole prompt, or the reason why there are none."""
 Listen = Callable[[Event], None]
 JobEvents = list[tuple["Job", Event]]
 

@@ -20,7 +20,7 @@ KEYS = {
     "assistant": ("content", "tool_calls", "reasoning_content"),
     "tool": ("content", "tool_call_id", "name"),
 }
-"""What a message of each role may have, beside its role."""
+"""Fields that a message of each role may have, beside its role."""
 MOST_MESSAGES = 10_000
 
 

@@ -28,7 +28,7 @@ class ServedModel:
 
     @cached_property
     def reader(self) -> CallReader | None:
-        """What reads the calls of tools that its template writes."""
+        """Reader of the tool calls that the model's template writes."""
         return find_reader(self.template, self.loaded.tokenizer)
 
     @property

@@ -9,7 +9,7 @@ from mt_core import Tokenizer
 from mt_train.generation import TokenScore
 
 LOWEST = -9999.0
-"""What OpenAI gives for a token that cannot be; JSON has no infinity."""
+"""OpenAI's log-probability of a token that cannot be; JSON has no infinity."""
 _INCOMPLETE = "\ufffd"
 
 

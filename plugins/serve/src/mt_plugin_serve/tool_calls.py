@@ -38,7 +38,7 @@ class CallFormat:
     opening: tuple[str, ...]
     bare: bool
     pattern: re.Pattern[str]
-    """What comes before the JSON of a call, perhaps with its ``name``."""
+    """Text before the JSON of a call, perhaps with its ``name``."""
     closing: str
 
     def begin(self, text: str) -> int:

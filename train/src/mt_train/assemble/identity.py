@@ -61,7 +61,7 @@ MEMORY = "hashes"
 _NAME = re.compile(r"[0-9a-f]{40}")
 
 _VERSION = re.compile(r"[0-9a-f]{16}-(?=.)")
-"""What copies of files behind addresses have before their own name."""
+"""Prefix of a copy of a file behind an address, before the file's own name."""
 
 _OF_PROCESSORS = {".json", ".model", ".txt"}
 """Ends of the files beside an encoder's weights that say how many features an item has: its config, processor and vocabulary."""

@@ -46,7 +46,7 @@ class WantedFile:
 
     @property
     def name(self) -> str:
-        """What its copy is called."""
+        """Name of the local copy."""
         return f"{self.digest}-{self.size}"
 
 
@@ -62,7 +62,7 @@ class FetchedFiles:
 
     @classmethod
     def of_machine(cls, root: Path, say: Callable[[str], None]) -> FetchedFiles:
-        """Those below ``root`` within the limit of the environment. Raises ``DataError`` for one that is no number."""
+        """Return the copies below ``root``, within the limit that the environment sets. Raises ``DataError`` for one that is no number."""
         given = os.environ.get(LIMIT) or str(_DEFAULT_GIB)
         try:
             limit = int(float(given) * GIB)

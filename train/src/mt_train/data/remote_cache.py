@@ -114,7 +114,7 @@ class _Opened:
             )
 
     def wanted(self, name: str) -> WantedFile:
-        """What is to be fetched. Raises ``DataError`` where it is not there, or not whole."""
+        """Return the file to fetch. Raises ``DataError`` where it is not there, or not whole."""
         is_chunk = name in self.index.chunks
         entry = self.index.chunks[name] if is_chunk else self.index.files[name]
         remote, url = self.there.get(name), f"{self.url}/{name}"
