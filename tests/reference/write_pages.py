@@ -15,6 +15,7 @@ import hooks_page
 import kind_pages
 import names_page
 import options_page
+import shipped_names
 import types_page
 import versions_table
 
@@ -25,6 +26,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     commands_page.PAGE: commands_page.page,
     versions_table.PAGE: versions_table.page,
     types_page.PAGE: types_page.page,
+    shipped_names.PATH: shipped_names.content,
 }
 """Page → what it should be."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mt_core.errors import ConfigError
 from mt_train.assemble.discovery import load_plugins
 from mt_train.plugins.dataset_slot import READERS, reader_of
 from mt_train.plugins.resolve import resolve
@@ -53,3 +54,14 @@ def test_a_dataset_that_is_named_reads_any_ending() -> None:
     assert found.config.dataset.name == "text"
     assert resolve({"model": "llama", "dataset": {"path": "a.jsonl"}}, HOST).config.dataset.name == "jsonl"
     assert resolve({"model": "llama"}, HOST).config.dataset.name == "demo"
+
+
+@pytest.mark.parametrize("path", ["rows.jsnl", ["a.csv", "b.jsonl"], "folder"])
+def test_a_path_that_names_no_dataset_is_told_with_the_endings_that_do(path: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve({"model": "llama", "dataset": {"path": path}}, HOST)
+    said = str(caught.value)
+    assert f"dataset.path: no dataset follows from {path!r}" in said
+    assert ".jsonl" in said
+    assert "--dataset NAME" in said
+    assert "no such key" not in said

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from mt_core.errors import ComponentError, UnknownComponentError
-from mt_core.plugins.host import PluginHost
 from mt_train.assemble.discovery import load_plugins
 from mt_train.cli.train import main
 from mt_train.plugins.recipes import KIND, read_recipe, recipe_file
@@ -21,20 +20,6 @@ HOST = load_plugins()
 def test_an_unknown_recipe_is_answered_with_the_nearest_name() -> None:
     with pytest.raises(UnknownComponentError, match=r"no recipe named 'qlorra'\. Did you mean 'qlora'\?"):
         list(read_recipe("qlorra", HOST))
-
-
-def test_a_recipe_of_a_distribution_that_is_not_here_is_answered_with_its_pip_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    others = [plugin for plugin in HOST.plugins if plugin.info.distribution != "mt-plugin-alignment"]
-    monkeypatch.setattr(HOST, "plugins", others)
-    monkeypatch.setattr(type(HOST), "get", _refuse)
-    with pytest.raises(UnknownComponentError, match="pip install mt-plugin-alignment"):
-        list(read_recipe("dpo", HOST))
-
-
-def _refuse(self: PluginHost, kind: str, name: str) -> None:
-    raise UnknownComponentError(f"no {kind} named {name!r}.")
 
 
 def test_a_recipe_that_was_not_packed_is_told_with_its_file() -> None:

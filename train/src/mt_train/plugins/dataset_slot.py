@@ -24,11 +24,19 @@ _PACKED = (".gz", ".zst", ".bz2", ".xz")
 
 
 def name_dataset(draft: Draft) -> None:
-    """Name the dataset by the ending of its path, where a run gives a path alone."""
+    """Name the dataset by the ending of its path, where a run gives a path alone; an ending that names none is a fault."""
     given = draft.raw.get("dataset")
-    if isinstance(given, dict) and given.get("name") is None and (reader := reader_of(given)):
+    if not isinstance(given, dict) or given.get("name") is not None or not given.get("path"):
+        return
+    if reader := reader_of(given):
         given["name"] = reader
         draft.origins["dataset.name"] = "the ending of dataset.path"
+    else:
+        draft.fault(
+            "dataset.path",
+            f"no dataset follows from {given.pop('path')!r}: each file has to end in one of {', '.join(READERS)}, all for one dataset.",
+            "Correct the path, or name the dataset that reads it: --dataset NAME.",
+        )
 
 
 def reader_of(given: Mapping[str, Any]) -> str | None:

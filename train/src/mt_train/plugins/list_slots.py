@@ -12,6 +12,7 @@ from mt_core.config.base import NOTHING
 from mt_core.errors import ComponentError, show_value
 from mt_train.config.run import SlotRef
 from mt_train.plugins.draft import Draft
+from mt_train.plugins.shipped import find_offer
 
 
 def fill_lists(draft: Draft) -> None:
@@ -27,7 +28,7 @@ def _fill_list(draft: Draft, key: str, kind: str) -> None:
     for entry in entries_of(draft.raw.get(key), key, draft.fault):
         try:
             name = str(entry.pop("name"))
-            offer = draft.host.get(kind, name)
+            offer = find_offer(draft.host, kind, name)
         except ComponentError as error:
             draft.fault(key, str(error))
             continue

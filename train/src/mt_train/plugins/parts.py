@@ -12,6 +12,7 @@ from mt_core.plugins.host import Offer
 from mt_train.config.run import SlotRef
 from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.draft import Draft
+from mt_train.plugins.shipped import find_offer
 
 
 def parts_of(draft: Draft, offer: Offer, options: MtConfig, key: str) -> tuple[Part, ...] | None:
@@ -28,7 +29,7 @@ def parts_of(draft: Draft, offer: Offer, options: MtConfig, key: str) -> tuple[P
 def _part(draft: Draft, whole: Offer, choice: PartChoice, where: str) -> Part | None:
     name = choice.kind or whole.kind
     try:
-        inner = draft.host.get(name, choice.name)
+        inner = find_offer(draft.host, name, choice.name)
     except ComponentError as error:
         draft.fault(where, str(error))
         return None

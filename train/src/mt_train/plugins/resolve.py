@@ -38,6 +38,7 @@ from mt_train.plugins.model_slot import (
 from mt_train.plugins.parts import parts_of, uses_of
 from mt_train.plugins.saved_adapter import SavedAdapter
 from mt_train.plugins.sections import fill_sections
+from mt_train.plugins.shipped import find_offer
 
 __all__ = ["Origins", "Resolved", "resolve"]
 
@@ -151,7 +152,7 @@ def _pick_components(draft: Draft) -> None:
             _refuse_unnamed(draft, kind)
             continue
         try:
-            draft.offers[kind.name] = draft.host.get(kind.name, str(name))
+            draft.offers[kind.name] = find_offer(draft.host, kind.name, str(name))
         except ComponentError as error:
             draft.fault(slot, str(error))
     if "model" in draft.offers:

@@ -1,0 +1,60 @@
+"""Names of distributions that are not installed are met with the line that installs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mt_core.errors import ConfigError, UnknownComponentError
+from mt_core.plugins.host import PluginHost
+from mt_train.assemble.discovery import load_plugins
+from mt_train.plugins.recipes import read_recipe
+from mt_train.plugins.resolve import resolve
+from mt_train.plugins.shipped import distribution_of, find_offer
+
+
+@pytest.fixture
+def small_host(monkeypatch: pytest.MonkeyPatch) -> PluginHost:
+    """A host as of an installation without adapters, alignment and optim."""
+    absent = {"mt-plugin-adapters", "mt-plugin-alignment", "mt-plugin-optim"}
+    host = load_plugins()
+    found = PluginHost.get
+
+    def get(self: PluginHost, kind: str, name: str):  # type: ignore[no-untyped-def]
+        offer = found(self, kind, name)
+        if offer.plugin.distribution in absent:
+            raise UnknownComponentError(f"no {kind} named {name!r}.")
+        return offer
+
+    monkeypatch.setattr(host, "plugins", [each for each in host.plugins if each.info.distribution not in absent])
+    monkeypatch.setattr(PluginHost, "get", get)
+    return host
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "distribution"),
+    [
+        ("adapter", "dora", "mt-plugin-adapters"),
+        ("schedule", "linear", "mt-plugin-optim"),
+        ("objective", "dpo", "mt-plugin-alignment"),
+        ("recipe", "dpo", "mt-plugin-alignment"),
+        ("adapter", "DoRA", "mt-plugin-adapters"),
+    ],
+)
+def test_a_name_of_a_distribution_that_is_not_here_is_met_with_its_pip_line(
+    small_host: PluginHost, kind: str, name: str, distribution: str
+) -> None:
+    with pytest.raises(UnknownComponentError, match=f"which is not installed here: pip install {distribution}$"):
+        find_offer(small_host, kind, name)
+
+
+def test_a_run_and_a_recipe_say_so(small_host: PluginHost) -> None:
+    with pytest.raises(ConfigError, match="adapter 'dora' comes with mt-plugin-adapters"):
+        resolve({"model": "llama", "adapter": "dora"}, small_host)
+    with pytest.raises(UnknownComponentError, match="recipe 'dpo' comes with mt-plugin-alignment"):
+        list(read_recipe("dpo", small_host))
+
+
+def test_a_name_that_nobody_offers_is_answered_with_the_nearest() -> None:
+    assert distribution_of("adapter", "dorra") is None
+    with pytest.raises(UnknownComponentError, match="Did you mean"):
+        find_offer(load_plugins(), "adapter", "dorra")
