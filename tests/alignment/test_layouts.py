@@ -147,7 +147,7 @@ def test_an_adapter_that_begins_as_the_base_has_its_reference(one: Results) -> N
     for kind in ("lora", "dora", "pissa"):
         assert_same_reference(base, one[f"{kind}/one"]["reference"], 1e-5)
     sums = zip(sum(one["qlora/one"]["reference"]["reference"], ()), sum(base["reference"], ()), strict=True)
-    assert max(abs(quantized / plain - 1) for quantized, plain in sums) > 1e-4
+    assert max(abs(quantized / plain - 1) for quantized, plain in sums) > 1e-6  # rounding is 1e-7
 
 
 def test_a_step_shows_each_term_and_counts_tokens_whatever_the_loss_counts(one: Results) -> None:
