@@ -1,4 +1,4 @@
-"""What real shells offer for a command line, through the script that a command prints: ``offers(shell, script, line)``."""
+"""Offers of real shells for a command line, through the script that a command prints: ``offers(shell, script, line)``."""
 
 from __future__ import annotations
 

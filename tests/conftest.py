@@ -237,7 +237,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def piece(nodeid: str) -> str:
-    """What a test goes to a worker with: its file, so that launches are shared, one of the folders above, or its page."""
+    """Return the group with which a test goes to a worker: its file, so that launches are shared, one of the folders above, or its page."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
     if path == PAGES:
         return f"{path}[{nodeid.partition('[')[2]}"

@@ -54,7 +54,7 @@ def draw() -> None:
 
 
 def sync() -> None:
-    """Of a file that is open, and of one that was."""
+    """Sync an open file, and one that is closed."""
     with open(__file__) as file:
         said = [os.fsync(file), os.fsync(file.fileno())]
     try:

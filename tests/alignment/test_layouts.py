@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -48,7 +50,7 @@ def two(launched: Callable[[int, Cases], Results]) -> Results:
 
 @pytest.fixture(scope="module")
 def everything(launched: Callable[[int, Cases], Results]) -> tuple[Results, Results]:
-    """Of one process, and of two."""
+    """Results of all cases on one process, and on two."""
     return launched(1, one_process(full=True)), launched(2, two_processes(full=True))
 
 
@@ -146,8 +148,10 @@ def test_an_adapter_that_begins_as_the_base_has_its_reference(one: Results) -> N
     base = one["sft/one"]["reference"]
     for kind in ("lora", "dora", "pissa"):
         assert_same_reference(base, one[f"{kind}/one"]["reference"], 1e-5)
-    sums = zip(sum(one["qlora/one"]["reference"]["reference"], ()), sum(base["reference"], ()), strict=True)
-    assert max(abs(quantized / plain - 1) for quantized, plain in sums) > 1e-6  # rounding is 1e-7
+    quantized, plain = (chain(*each["reference"]) for each in (one["qlora/one"]["reference"], base))
+    apart = [abs(one / other - 1) for one, other in zip(quantized, plain, strict=True)]
+    assert max(apart) > 1e-4  # which pair is far depends on the weights; most are further than rounding
+    assert median(apart) > 1e-5
 
 
 def test_a_step_shows_each_term_and_counts_tokens_whatever_the_loss_counts(one: Results) -> None:

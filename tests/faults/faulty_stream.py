@@ -38,7 +38,7 @@ class FaultyStream:
         raise DataError(f"row-{number} is out of reach")
 
     def _encode(self, number: int) -> None:
-        """What encodes the rows of this block fails."""
+        """Let encoding the rows of this block fail."""
         from mt_train.data.stream import shares
 
         def encode(*arguments: Any) -> Any:

@@ -92,7 +92,7 @@ FAULTS = {
     "it is killed": ("1=kill@20", "error: rank 1 was killed by SIGKILL", LOST),
     "it hangs": ("1=hang@20", "error: rank 1 does not answer, and the others have given up waiting for it", LATE),
 }
-"""What rank 1 does when it reads row 20, what the command says, and what is in the log of rank 0, which waits for it."""
+"""Faults of rank 1 at row 20: what it does, what the command says, and what is in the log of rank 0, which waits for it."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -150,7 +150,7 @@ class BaseDatasetConformance(BasePluginConformance):
             )
 
     def test_the_order_follows_from_the_seed(self, tmp_path: Path) -> None:
-        """The same seed gives the same order, and another seed gives another order."""
+        """Rows have one order for a seed, and another order for another seed."""
         one, same, other = (self.epoch_steps(tmp_path, seed=seed) for seed in (1, 1, 2))
         wrong = [step for step, pair in enumerate(zip(one, same, strict=False)) if pair[0] != pair[1]]
         assert one == same, (

@@ -162,7 +162,7 @@ class BaseEncoderConformance(BasePluginConformance):
         )
 
     def test_what_is_called_does_not_depend_on_the_items(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The same modules are called, equally often and in the same order, for any items and for the dummy."""
+        """Modules are called equally often and in one order, for any items and for the dummy."""
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path), self.items(mt_host, tmp_path)
         dummy = Read(*self.processor(mt_host, tmp_path).dummy())

@@ -179,7 +179,7 @@ class BaseProjectorConformance(BasePluginConformance):
         )
 
     def test_what_is_called_does_not_depend_on_the_items(self, mt_host: PluginHost, tmp_path: Path) -> None:
-        """The same modules are called, equally often and in the same order, for any items."""
+        """Modules are called equally often and in one order, for any items."""
         trainer.require()
         projector, taken = self.projector(mt_host, tmp_path), self.tokens(mt_host, tmp_path)
         found = [

@@ -1,4 +1,4 @@
-"""What is installed, read as folders, is what ``importlib.metadata`` gives, or ``importlib.metadata`` is asked."""
+"""Installed distributions, read as folders, are those that ``importlib.metadata`` gives; otherwise it is asked."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 class Watch:
-    """What a run does: the batches of each step, groups that are made, rows that are encoded, and collectives for them."""
+    """Record of a run: the batches of each step, groups that are made, rows that are encoded, and collectives for them."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {"batches": [], "places": [], "rows": [], "groups": []}

@@ -170,7 +170,7 @@ def one(launch: Launch, saved_by_one: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def undivided(case: dict[str, Any]) -> dict[str, Any]:
-    """What a case is on one process, where nobody shares rows or layers: many are the same run, which is made once."""
+    """Return the case of one process, where nobody shares rows or layers: many are the same run, which is made once."""
     return {
         key: undivided(value) if key == "then" else value
         for key, value in case.items()

@@ -17,7 +17,7 @@ WORKER = "train/engine/shared_stream_worker.py"
 STEPS, BUFFER, HELD_OUT = 6, 8, 3
 LORA = {"name": "lora", "rank": 4}
 Results = list[dict[str, dict[str, Any]]]
-"""What each rank found, by case."""
+"""Results of each rank, by case."""
 
 
 def write_rows(folder: Path) -> dict[str, Path]:

@@ -7,7 +7,13 @@ import torch
 from torch import nn
 
 from mt_train.generation import products
-from mt_train.generation.products import BLOCK, LEAST_WEIGHTS, MOST_ROWS, is_faster_in_blocks, multiply_in_blocks
+from mt_train.generation.products import (
+    BLOCK,
+    LEAST_WEIGHTS,
+    MOST_ROWS,
+    is_product_faster_in_blocks,
+    multiply_in_blocks,
+)
 
 needs_avx2 = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() != "AVX2", reason="the order of sums was measured with AVX2"
@@ -33,16 +39,16 @@ def test_only_what_was_measured_is_multiplied_in_blocks(monkeypatch: pytest.Monk
     monkeypatch.setattr(products, "_has_avx2_at_most", lambda: True)
     width = LEAST_WEIGHTS // (32 * BLOCK)
     head, hidden = nn.Linear(width, 32 * BLOCK, bias=False), torch.zeros(8, width)
-    assert is_faster_in_blocks(head, hidden)
-    assert not is_faster_in_blocks(head, hidden[:1])
-    assert not is_faster_in_blocks(head, torch.zeros(MOST_ROWS + 1, width))
-    assert not is_faster_in_blocks(head, hidden.bfloat16())
-    assert not is_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False).bfloat16(), hidden.bfloat16())
-    assert not is_faster_in_blocks(nn.Linear(width, 32 * BLOCK), hidden), "a bias"
-    assert not is_faster_in_blocks(nn.Linear(width, 32 * BLOCK + 1, bias=False), hidden), "no whole blocks"
-    assert not is_faster_in_blocks(nn.Linear(width, 31 * BLOCK, bias=False), hidden), "a small weight"
-    assert not is_faster_in_blocks(nn.Sequential(head), hidden), "a head that may do more"
+    assert is_product_faster_in_blocks(head, hidden)
+    assert not is_product_faster_in_blocks(head, hidden[:1])
+    assert not is_product_faster_in_blocks(head, torch.zeros(MOST_ROWS + 1, width))
+    assert not is_product_faster_in_blocks(head, hidden.bfloat16())
+    assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False).bfloat16(), hidden.bfloat16())
+    assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK), hidden), "a bias"
+    assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK + 1, bias=False), hidden), "no whole blocks"
+    assert not is_product_faster_in_blocks(nn.Linear(width, 31 * BLOCK, bias=False), hidden), "a small weight"
+    assert not is_product_faster_in_blocks(nn.Sequential(head), hidden), "a head that may do more"
     head.register_forward_pre_hook(lambda *_: None)
-    assert not is_faster_in_blocks(head, hidden), "a hook that has to run"
+    assert not is_product_faster_in_blocks(head, hidden), "a hook that has to run"
     monkeypatch.setattr(products, "_has_avx2_at_most", lambda: False)
-    assert not is_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False), hidden), "another processor"
+    assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False), hidden), "another processor"

@@ -108,10 +108,10 @@ class SdpaAttention:
         mask = None if context is None else _padding_mask(context, seen)
         if mask is None and 1 < length < seen:  # a cache that is filled in pieces: generation, no path that trains
             mask = torch.ones(length, seen, dtype=torch.bool, device=q_BTNH.device).tril(seen - length)
-        return self._whole(q_BTNH, k_BSKH, v_BSKW, form, mask)
+        return self.attend_whole(q_BTNH, k_BSKH, v_BSKW, form, mask)
 
-    def _whole(self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, mask: Tensor | None) -> Tensor:
-        """Attend to all that the mask shows, or to what is causal, by one kernel."""
+    def attend_whole(self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, form: Form, mask: Tensor | None) -> Tensor:
+        """Attend by one kernel to all that the mask shows, or without one causally; of the form, its scale and sinks count."""
         length, (width, scale) = q_BTNH.shape[1], (v_BSKW.shape[3], form.scale)
         has_one_width = self.kernel == "flash" or form.sinks_N is not None or (self.kernel == "auto" and length > 1)
         if q_BTNH.shape[3] != width and has_one_width:  # all kernels but those that hold all scores
@@ -131,7 +131,7 @@ class SdpaAttention:
                 q_BNTH, k_BKSH, v_BKSW, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=gqa
             )
         out_BTNW = out_BNTW.reshape(*q_BTNH.shape[:3], -1) if folds else out_BNTW.transpose(1, 2)
-        return out_BTNW[..., :width]
+        return out_BTNW.narrow(-1, 0, width)
 
     def _has_lse(self, q_BTNH: Tensor) -> bool:
         return self.kernel in ("auto", "flash") and not q_BTNH.is_cuda and CpuFlash.is_installed()

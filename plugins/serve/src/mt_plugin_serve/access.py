@@ -1,4 +1,4 @@
-"""Who may ask: the names that a server answers to, and its key."""
+"""Access to the server: the names that it answers to, and its key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask: with a ``key`` whoever has it; ``hosts`` are names that a request may call the server by, none for any."""
+    """Rules of access: with a ``key`` whoever has it may ask; ``hosts`` are names that a request may call the server by, none for any."""
 
     key: str | None = None
     hosts: frozenset[str] = LOOPBACK

@@ -55,7 +55,7 @@ class Meeting:
         return found
 
     def run(self, do: Callable[[int], Any]) -> list[Any]:
-        """What each rank gets from ``do(place)``, or the error that it raises."""
+        """Return what each rank gets from ``do(place)``, or the error that it raises."""
 
         def attempt(place: int) -> Any:
             try:

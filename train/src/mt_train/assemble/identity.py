@@ -6,30 +6,28 @@ Nothing that the run does with them is in it. Imports no torch.
 from __future__ import annotations
 
 import ast
-import glob
 import hashlib
 import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
-from os.path import expanduser
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal
 
 from mt_core.components import Component, DatasetComponent
 from mt_core.config.base import MtConfig
 from mt_core.data.text_ids import begin_ids
 from mt_core.errors import CheckpointError, DataError
-from mt_core.files import is_remote
 from mt_core.files.config import PINS
 from mt_core.media import EncoderConfig
 from mt_core.plugins.host import Offer
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.portable_names import exists, files_in_options, name_files, stands_for_rows, without_places
 from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig, SlotRef
 from mt_train.data.encoding import Rules
@@ -59,9 +57,6 @@ CODE = ("mt_core", "mt_train")
 MEMORY = "hashes"
 """Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
 _NAME = re.compile(r"[0-9a-f]{40}")
-
-_VERSION = re.compile(r"[0-9a-f]{16}-(?=.)")
-"""Prefix of a copy of a file behind an address, before the file's own name."""
 
 _OF_PROCESSORS = {".json", ".model", ".txt"}
 """Ends of the files beside an encoder's weights that say how many features an item has: its config, processor and vocabulary."""
@@ -160,12 +155,12 @@ class Identity:
     def _hashes_of(self, source: str) -> list[tuple[str, str]]:
         if source not in self._known:
             paths = self.files[source] or ()
-            named = [(str(path), path) for path in paths] if self.by_place else _named_within(paths)
+            named = [(str(path), path) for path in paths] if self.by_place else name_files(paths)
             self._known[source] = _hashes(named, self.memory)
         return self._known[source]
 
     def _options(self, options: dict[str, Any]) -> Any:
-        return options if self.by_place else _without_places(options, _stands_for_rows)
+        return options if self.by_place else without_places(options, stands_for_rows)
 
     def _rows(self, part: str) -> tuple[str, list[Any] | None]:
         """Return which source the part is of, and which cut of it; no cut is all of it (``assemble.sources.rows_of``)."""
@@ -185,7 +180,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
     config, kinds = parts.config, ("tokenizer", "objective")
     slots = {kind: getattr(config, kind) for kind in kinds}
     by_place = bool(parts.encoders)  # rows name media below the folders of their files
-    read = [named for slot in slots.values() for named in _files_named(slot.options)]
+    read = [named for slot in slots.values() for named in files_in_options(slot.options)]
     folders = [each.path for each in parts.encoders if each.path is not None]
     read += [
         (str(path), path) for folder in folders for path in sorted(folder.glob("*")) if path.suffix in _OF_PROCESSORS
@@ -195,7 +190,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
     hashed = cache(code_hash)  # most parts are in the same package
     of_rules = {
         "rules": {**kept, "stop_ids": sorted(rules.stop_ids)},
-        "components": {kind: each if by_place else _without_places(each, _exists) for kind, each in raw.items()}
+        "components": {kind: each if by_place else without_places(each, exists) for kind, each in raw.items()}
         | {place: _without_store(parts.chosen[place]) for place in _places_of_parts(parts)},
         "code": {place: hashed(package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
         | {"core": code_hash(*CODE)},
@@ -231,62 +226,6 @@ def _places_of_parts(parts: Parts) -> list[str]:
     """Return the places of what the makers take of the run; it is no option of theirs."""
     slots = ("dataset", "tokenizer", "objective")
     return [place for place in _makers(parts) if place in parts.chosen and place not in slots]
-
-
-def _files_named(options: MtConfig) -> Iterator[tuple[str, Path]]:
-    """Yield what a tokenizer was read from, with names that are the same wherever it lies: files that options name, those beside them
-    that begin with their name; all files of folders."""
-    for value in _texts(options.model_dump(mode="json")):
-        if _exists(value):
-            path = Path(expanduser(value))
-            near = path.rglob("*") if path.is_dir() else path.parent.glob(f"{glob.escape(path.stem)}*")
-            folder = path if path.is_dir() else path.parent
-            yield from ((child.relative_to(folder).as_posix(), child) for child in sorted(near) if child.is_file())
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
-
-
-def _exists(value: str) -> bool:
-    return value != "" and "\0" not in value and os.path.exists(expanduser(value))
-
-
-def _stands_for_rows(value: str) -> bool:
-    """Return whether an option of a dataset stands for files: one that exists, an address, or a pattern of some."""
-    return _exists(value) or is_remote(value) or (glob.has_magic(value) and _matches(value))
-
-
-def _matches(pattern: str) -> bool:
-    return "\0" not in pattern and next(glob.iglob(expanduser(pattern), recursive=True), None) is not None
-
-
-def _without_places(value: Any, stands_for_files: Callable[[str], bool], key: str = "") -> Any:
-    """Return options as they are on any machine: without where files lie whose names and hashes stand beside the options. Of a place
-    under a key that does not end in ``path`` the last name is kept, since it may be a word that a file has for a name."""
-    if isinstance(value, dict):
-        return {name: _without_places(each, stands_for_files, name) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_without_places(each, stands_for_files, key) for each in value]
-    if not isinstance(value, str) or not stands_for_files(value):
-        return value
-    return "files" if key.endswith("path") else PurePosixPath(value).name
-
-
-def _named_within(paths: Sequence[Path]) -> list[tuple[str, Path]]:
-    """Return files with their names below the folder that they share: the same for the same files in another place, also for a copy
-    of what is behind an address, whose name begins with its version."""
-    if not paths:
-        return []
-    folder = os.path.commonpath([path.absolute().parent for path in paths])
-    within = [Path(os.path.relpath(path.absolute(), folder)) for path in paths]
-    return [
-        (name.with_name(_VERSION.sub("", name.name)).as_posix(), path) for name, path in zip(within, paths, strict=True)
-    ]
 
 
 def _hashes(named: Iterable[tuple[str, Path]], memory: Path) -> list[tuple[str, str]]:

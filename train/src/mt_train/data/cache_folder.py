@@ -27,6 +27,7 @@ from mt_train.data.cache_index import (
     CacheIndex,
     FileEntry,
     entry_of,
+    find_differences,
     read_numbers,
     seal,
     unseal,
@@ -106,8 +107,7 @@ def _planned(folder: Path, made_of: Mapping[str, str]) -> int:
     for path in sorted(folder.parent.glob(f"*.building/{PLAN}")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             theirs = unseal(path.read_bytes())["made_of"]
-            names = [name for name in {**theirs, **made_of} if theirs.get(name) != made_of.get(name)]
-            others.append(f"\n  {path.parent.name} is of another {', '.join(names)}")
+            others.append(f"\n  {path.parent.name} is of another {', '.join(find_differences(theirs, made_of))}")
     raise DataError(
         f"no part of these rows is in {folder.parent}: there is no {building_of(folder).name}. Encode all parts with the same options,"
         f" files and code, then finish{'; parts that are there:' if others else ''}{''.join(others)}"

@@ -126,6 +126,11 @@ class CacheIndex:
         return samples
 
 
+def find_differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
+    """Return the names of what two keys are made of and do not share (``CacheIndex.made_of``)."""
+    return [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+
+
 def write_places(
     folder: Path, counts: Sequence[Mapping[str, int]], chunks: Sequence[Mapping[str, NDArray[Any]]]
 ) -> list[str]:

@@ -13,6 +13,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -105,11 +106,19 @@ def read_places(file: BinaryIO) -> dict[str, int]:
 def is_intact(path: Path, size: int, digest: str) -> bool:
     """Return whether a chunk is the one that was written. Reads all of it. Raises ``OSError``."""
     with path.open("rb") as file:
-        return (
-            os.fstat(file.fileno()).st_size == size
-            and file.read(DIGEST_BYTES).hex() == digest
-            and hashlib.file_digest(file, "sha256").hexdigest() == digest
-        )
+        return has_digest(file, size, digest, skips=DIGEST_BYTES)
+
+
+def has_digest(file: BufferedReader | FileIO, size: int, digest: str, *, skips: int) -> bool:
+    """Return whether a file, opened at its begin, has a size and a SHA-256. Reads all of it. Raises ``OSError``.
+
+    Where ``skips`` bytes stand in front, they are that SHA-256, and it is of what follows.
+    """
+    return (
+        os.fstat(file.fileno()).st_size == size
+        and (not skips or file.read(skips).hex() == digest)
+        and hashlib.file_digest(file, "sha256").hexdigest() == digest
+    )
 
 
 def map_chunk(path: Path) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,6 @@ on with it. Nobody waits while it has a lock of a chunk, so that processes whose
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from mt_core.errors import DataError
 from mt_core.files import RemoteFile, storage
+from mt_train.data.chunk_files import has_digest
 from mt_train.data.locks import ASK_SECONDS, claim, folder_held, hold_lock, share
 
 LIMIT = "MT_CHUNK_CACHE_GIB"
@@ -79,7 +79,7 @@ class FetchedFiles:
             )
 
     @contextmanager
-    def opened(self, wanted: WantedFile) -> Iterator[int]:
+    def handle_of(self, wanted: WantedFile) -> Iterator[int]:
         """A handle of the copy, fetched where it is not there, which stays until the end of the block. Raises ``DataError``."""
         handle = self.open(wanted)
         try:
@@ -233,12 +233,7 @@ def _is_intact(handle: int, wanted: WantedFile) -> bool:
     """Return whether a file has the size and the hash that it is to have. Reads all of it. Raises ``OSError``."""
     with os.fdopen(os.dup(handle), "rb", buffering=0) as file:
         file.seek(0)
-        front = file.read(wanted.skips)
-        return (
-            os.fstat(handle).st_size == wanted.size
-            and (not wanted.skips or front.hex() == wanted.digest)
-            and hashlib.file_digest(file, "sha256").hexdigest() == wanted.digest
-        )
+        return has_digest(file, wanted.size, wanted.digest, skips=wanted.skips)
 
 
 def _gib(size: int) -> str:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mt_core.errors import DataError
 from mt_core.files import RemoteFile, storage
 from mt_core.files.scratch import scratch_folder
-from mt_train.data.cache_index import FINGERPRINT, META, CacheIndex, unseal
+from mt_train.data.cache_index import FINGERPRINT, META, CacheIndex, find_differences, unseal
 from mt_train.data.chunk_files import DIGEST_BYTES, read_places
 from mt_train.data.columns import dtype_of
 from mt_train.data.fetched_files import FetchedFiles, WantedFile
@@ -32,8 +32,8 @@ from mt_train.data.samples import EncodedSamples
 INCOMING = "incoming.json"
 """The index under another name, put there before all other files: a copy that was cut short goes on where it says the same."""
 
-_NAMED = 3
-"""Other keys of an address that a message compares with."""
+_NAMED, _LISTED = 3, 8
+"""Other keys of an address that a message compares with, and differences of each that it lists."""
 _AT_ONCE = 8
 
 
@@ -55,8 +55,7 @@ class RemoteCache:
             )
         try:
             index = CacheIndex.parse(_content(there[META]))
-            opened = _Opened(url, there, index, self.fetched)
-            samples = opened.samples()
+            samples = _RemoteFolder(url, there, index, self.fetched).samples()
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise DataError(
                 f"{url}/{META} is damaged, or of another version ({error}). Remove it there, and put it there again"
@@ -75,14 +74,14 @@ class RemoteCache:
         for name in names[:_NAMED]:
             with suppress(ValueError, KeyError, TypeError):
                 theirs = unseal(_content(there[name]))["made_of"]
-                other = [each for each in {**theirs, **made_of} if theirs.get(each) != made_of.get(each)]
-                described.append(f"{name.partition('/')[0]} is of another {', '.join(other[:8])}")
+                other = find_differences(theirs, made_of)[:_LISTED]
+                described.append(f"{name.partition('/')[0]} is of another {', '.join(other)}")
         return f"; of {len(names)} that are there {'; '.join(described)}" if described else ""
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """A cache whose index was read."""
+class _RemoteFolder:
+    """The folder of one key behind an address, whose index was read."""
 
     url: str
     there: Mapping[str, RemoteFile]
@@ -127,7 +126,7 @@ class _Opened:
 
     def numbers(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Map a file of numbers; its lock is shared as long as it is mapped, since a map keeps its file open."""
-        with self.fetched.opened(self.wanted(name)) as handle:
+        with self.fetched.handle_of(self.wanted(name)) as handle:
             if not os.fstat(handle).st_size:
                 return np.empty(0, dtype)
             with os.fdopen(os.dup(handle), "rb") as file:
@@ -146,14 +145,14 @@ class _Chunk:
     fetched: FetchedFiles
 
     @contextmanager
-    def opened(self) -> Iterator[Any]:
-        with self.fetched.opened(self.wanted) as handle, os.fdopen(os.dup(handle), "rb", buffering=0) as file:
+    def open(self) -> Iterator[Any]:
+        with self.fetched.handle_of(self.wanted) as handle, os.fdopen(os.dup(handle), "rb", buffering=0) as file:
             yield file
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Where the values of each column begin, in bytes."""
-        with self.opened() as file:
+        """Offset of each column's values, in bytes."""
+        with self.open() as file:
             return read_places(file)
 
 
@@ -176,7 +175,7 @@ class RemotePart:
         assert step > 0, "columns are read forwards"
         values = np.empty(max(stop - start, 0), dtype_of(self.name))
         if len(values):
-            with self.chunk.opened() as file:
+            with self.chunk.open() as file:
                 file.seek(self.chunk.places[self.name] + start * values.itemsize)
                 _fill(file, values.view(np.uint8).data, self.chunk.wanted)
         return values[::step]

@@ -9,11 +9,10 @@ from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from mt_core.nn import BlockContext, SdpaAttention
 from mt_core.nn.batch import document_lengths
-from mt_core.nn.blocks import Form, pad_widths
+from mt_core.nn.blocks import Form
 from mt_core.nn.context import AttentionOptions
 from mt_core.nn.varlen import Varlen, document_bounds, varlen_kernel
 from mt_train.engine.document_attention import attend_documents
@@ -78,17 +77,7 @@ class GraphAttention:
         if form.softcap is not None or form.chunk is not None:
             return None
         if documents.fill_rows and (form.window is None or form.window >= length):
-            return attend_to_rows(q_BTNH, k_BTKH, v_BTKW, form.scale)
+            return self.outside.attend_whole(q_BTNH, k_BTKH, v_BTKW, form, None)
         if self._varlen is None or q_BTNH.dtype not in (torch.bfloat16, torch.float16):
             return None
         return self._varlen.attend(q_BTNH, k_BTKH, v_BTKW, bounds, length, form)
-
-
-def attend_to_rows(q_BTNH: Tensor, k_BTKH: Tensor, v_BTKW: Tensor, scale: float | None) -> Tensor:
-    """(B, T, N, H), (B, T, K, H), (B, T, K, W) -> (B, T, N, W): causal attention in rows of one document."""
-    width = v_BTKW.shape[3]
-    scale = q_BTNH.shape[3] ** -0.5 if scale is None else scale
-    q, k, v = (each.transpose(1, 2) for each in pad_widths(q_BTNH, k_BTKH, v_BTKW))
-    gqa = q.shape[1] != k.shape[1]
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=gqa)
-    return out.transpose(1, 2).narrow(-1, 0, width)

@@ -7,30 +7,27 @@ rank is connected with as many others as a machine has, however many a run has.
 from __future__ import annotations
 
 import hashlib
-import platform
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from mt_train.checkpoint.lock import Holder
 from mt_train.engine.processes import Process, all_reduce
 
 POLL_SECONDS = 0.005
 """Time between two questions whether the others have answered. A thread that waited inside torch could not be left behind at the end of
 a run: it would come back into an interpreter that is gone."""
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""Names the kernel that runs, on Linux (random(4)): two machines may have one host name."""
-
 
 def node_identity() -> str:
-    """Return what tells this machine from others: its host name and its kernel's start."""
-    return f"{platform.node()} {_BOOT.read_text().strip() if _BOOT.exists() else ''}"
+    """Return what tells this machine from others: its host name, which two may have, and the start of its kernel."""
+    this = Holder.this()
+    return f"{this.host} {this.boot}"
 
 
 def ranks_of_node(process: Process) -> list[int]:

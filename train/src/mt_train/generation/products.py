@@ -12,6 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mt_core.nn.loss import is_plain_linear
+
 BLOCK = 128
 """Rows of the weight that are multiplied together; they have to divide V."""
 LEAST_WEIGHTS = 2**22
@@ -20,23 +22,17 @@ MOST_ROWS = 64
 """Above it the plain product is bound by its operations, and as fast."""
 
 
-def is_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> bool:
+def is_product_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> bool:
     """Return whether the product is faster in blocks, by what was measured: in fp32, on processors whose best instructions are AVX2.
 
     Only of a plain layer without a bias or hooks (ZeRO 3 gathers weights by hooks).
     """
-    if (
-        not isinstance(head, nn.Linear)
-        or type(head).forward is not nn.Linear.forward
-        or "bias" in dict(head.named_parameters())
-    ):
+    if not isinstance(head, nn.Linear) or not is_plain_linear(head) or head._forward_pre_hooks or head._forward_hooks:
         return False
-    weight, rows, hooks = head.weight, len(hidden_BD), (head._forward_pre_hooks, head._forward_hooks)
-    is_measured = (
-        weight.dtype == hidden_BD.dtype == torch.float32 and weight.device.type == "cpu" and _has_avx2_at_most()
-    )
+    weight = head.weight
+    is_fp32 = weight.dtype == hidden_BD.dtype == torch.float32 and weight.device.type == "cpu"
     is_large = weight.numel() >= LEAST_WEIGHTS and len(weight) % BLOCK == 0
-    return is_measured and is_large and 1 < rows <= MOST_ROWS and not any(hooks)
+    return is_fp32 and is_large and 1 < len(hidden_BD) <= MOST_ROWS and _has_avx2_at_most()
 
 
 def _has_avx2_at_most() -> bool:

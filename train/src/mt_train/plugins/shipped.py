@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from mt_core.errors import UnknownComponentError
 from mt_core.plugins.host import Offer, PluginHost
-from mt_core.plugins.metadata import canonicalize
+from mt_core.plugins.metadata import canonicalize, words
 
 FILE = "shipped.json"
 
@@ -24,9 +24,8 @@ def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
         distribution = distribution_of(kind, name)
         if distribution is None or any(plugin.info.distribution == distribution for plugin in host.plugins):
             raise
-        words = kind.replace("_", " ")
         raise UnknownComponentError(
-            f"{words} {name!r} comes with {distribution}, which is not installed here: pip install {distribution}"
+            f"{words(kind)} {name!r} comes with {distribution}, which is not installed here: pip install {distribution}"
         ) from error
 
 
