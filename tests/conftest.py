@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import time
-import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import distributions
@@ -30,6 +29,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 import forked_starts
+import liger_stand_ins
 
 pytest_plugins = ["mt_conformance.fixtures", "pytester"]
 
@@ -469,59 +469,12 @@ def launch(rows: Path) -> Callable[..., dict[str, Any]]:
     return launched
 
 
-class LigerNorm:
-    """Liger's signature, and the formula of its modes."""
-
-    @staticmethod
-    def apply(x: Tensor, weight: Tensor, eps: float, offset: float, mode: str, in_place: bool) -> Tensor:
-        import torch
-
-        assert not in_place
-        normed = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)
-        return normed.to(x.dtype) * weight if mode == "llama" else (normed * (offset + weight.float())).to(x.dtype)
-
-
-class LigerActivation:
-    """``silu(gate) * up``."""
-
-    @staticmethod
-    def apply(gate: Tensor, up: Tensor) -> Tensor:
-        from torch.nn import functional
-
-        return functional.silu(gate.float()).to(up.dtype) * up
-
-
-class LigerTurn:
-    """As transformers turns: (B, N, T, H), with tables that it repeats for both halves."""
-
-    @staticmethod
-    def apply(
-        q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: None, dim: int, width: int
-    ) -> tuple[Tensor, ...]:
-        import torch
-
-        cos, sin = (torch.cat([x, x], -1).unsqueeze(dim) for x in (cos, sin))
-
-        def turn(x: Tensor) -> Tensor:
-            part, rest = x[..., :width].float(), x[..., width:]
-            half = torch.cat([-part[..., width // 2 :], part[..., : width // 2]], -1)
-            return torch.cat([(part * cos + half * sin).to(x.dtype), rest], -1)
-
-        return turn(q), turn(k)
-
-
 @pytest.fixture
-def ligers_formulas(monkeypatch: pytest.MonkeyPatch) -> type[LigerTurn]:
-    """Modules of Liger's names, with the formulas in the place of kernels; returns what turns."""
-    kernels = {"rms_norm": ("LigerRMSNormFunction", LigerNorm), "swiglu": ("LigerSiLUMulFunction", LigerActivation)}
-    kernels["rope"] = ("LigerRopeFunction", LigerTurn)
-    for name in ("liger_kernel", "liger_kernel.ops"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    for name, (function, value) in kernels.items():
-        module = types.ModuleType(f"liger_kernel.ops.{name}")
-        setattr(module, function, value)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    return LigerTurn
+def liger_formulas(monkeypatch: pytest.MonkeyPatch) -> type[liger_stand_ins.Turn]:
+    """Modules of Liger's names, with formulas in the place of kernels; returns what turns."""
+    for name, module in liger_stand_ins.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return liger_stand_ins.Turn
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,7 @@ def test_our_cases_train_the_tiny_shape(case: gpu.Case, weights: Path) -> None:
 
 
 def test_a_case_with_ligers_kernels_trains_the_same(
-    weights: Path, ligers_formulas: Any, monkeypatch: pytest.MonkeyPatch
+    weights: Path, liger_formulas: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By Liger's formulas in the place of its kernels, and with the refusals of a CPU out of the way."""
     monkeypatch.setattr("mt_train.engine.layout.wrong_precision", lambda *given: [])

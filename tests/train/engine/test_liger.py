@@ -49,7 +49,7 @@ def model_of(config: LlamaConfig = CONFIG) -> Llama:
     return model
 
 
-def test_a_model_trains_the_same_with_the_kernels_put_in(ligers_formulas: None) -> None:
+def test_a_model_trains_the_same_with_the_kernels_put_in(liger_formulas: None) -> None:
     expected, model = trained(model_of()), model_of()
     names = list(model.state_dict())
     assert replace_operations(model) == {"norms": 5, "activations": 2, "turns": 2}
@@ -62,7 +62,7 @@ def test_a_model_trains_the_same_with_the_kernels_put_in(ligers_formulas: None) 
 
 @pytest.mark.parametrize("form", [{}, {"centred": True}, {"rounds_last": True}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_every_form_of_norm_has_its_mode(ligers_formulas: None, form: dict[str, bool], dtype: torch.dtype) -> None:
+def test_every_form_of_norm_has_its_mode(liger_formulas: None, form: dict[str, bool], dtype: torch.dtype) -> None:
     """In bf16 the modes differ, by where they round."""
     torch.manual_seed(0)
     norm = RMSNorm(64, **form).to(dtype)
@@ -72,14 +72,14 @@ def test_every_form_of_norm_has_its_mode(ligers_formulas: None, form: dict[str, 
 
 
 def test_blocks_share_their_tables_and_neighbours_turn_as_ever(
-    ligers_formulas: Any, monkeypatch: pytest.MonkeyPatch
+    liger_formulas: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of()
     replace_operations(model)
     one, other = (block.self_attn for block in model.model.layers)
     assert type(one.rotary) is LigerRotary
     assert one.rotary is other.rotary
-    monkeypatch.setattr(ligers_formulas, "apply", lambda *given: pytest.fail("Liger turns halves"))
+    monkeypatch.setattr(liger_formulas, "apply", lambda *given: pytest.fail("Liger turns halves"))
     for attention in (one, other):
         attention.interleaved = True
     assert trained(model)
