@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from mt_core.data.text_ids import begin_ids
+from mt_core.protocols import Tokenizer
 from mt_core.tracking.logs import notice
 from mt_train.assemble.data import RunData
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.parts import Parts
-from mt_train.config.sections import TrainConfig
+from mt_train.config.sections import DataConfig, TrainConfig
 from mt_train.data.media.rules import FILES
+from mt_train.data.templates import build_template, jinja_source
 from mt_train.evaluate.figures import prompt_ids
 from mt_train.tracking.console import duration
 from mt_train.tracking.logs import show
@@ -31,7 +36,7 @@ def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int
         return
     show(f"run folder: {outcome.output}")
     show("next:")
-    show(f"  mt-generate --run {outcome.output} --prompt {_prompt_to_try(data, parts)}")
+    show(f"  mt-generate --run {outcome.output} {_input_to_try(data, parts)}")
     show(f"  mt-train --resume {outcome.output} {_twice_as_long(parts.config.train, total_steps)}")
 
 
@@ -40,10 +45,15 @@ def _twice_as_long(train: TrainConfig, total_steps: int) -> str:
     return f"--train.epochs {2 * train.epochs:g}" if train.epochs else f"--train.steps {2 * total_steps}"
 
 
-def _prompt_to_try(data: RunData, parts: Parts) -> str:
-    """The prompt of a row, where rows have prompts that fit on a line, and a file for each of its media."""
+def _input_to_try(data: RunData, parts: Parts) -> str:
+    """Return the option that gives the prompt of a row, where rows have prompts that fit on a line, and a file for each of its media.
+
+    Rows that are conversations are tried in one.
+    """
     sample = data.train[0]
     ids, reads = prompt_ids(sample), {each.name: min(each.component.reads) for each in parts.encoders}
+    if not parts.encoders and _converses(ids, data.tokenizer, parts.config.data):
+        return "--chat"
     asked = [span for span in sample.media if span.start < len(ids)]
     pieces, done = [], 0
     for span in asked:
@@ -53,7 +63,16 @@ def _prompt_to_try(data: RunData, parts: Parts) -> str:
     fits = 0 < len(text) <= 80 and text.isprintable() and not set(text) & set('"$`\\!')
     kinds = [reads[span.item.encoder] for span in asked]
     given = "".join(f" --media {kind}={'FILE' if kind in FILES else 'LETTERS'}" for kind in kinds)
-    return f'"{text}"{given}' if fits else '"The "'
+    return f'--prompt "{text}"{given}' if fits else '--prompt "The "'
+
+
+def _converses(ids: Sequence[int], tokenizer: Tokenizer, config: DataConfig) -> bool:
+    """Return whether a prompt begins as the turns of the run's template do; those of plain text begin with text."""
+    if len(ids) < 2 or jinja_source(tokenizer, config) is None:
+        return False
+    turn = build_template(tokenizer, config).prompt([{"role": "user", "content": "Hello"}])
+    first = len(begin_ids(tokenizer)) + 1
+    return list(ids[:first]) == list(turn[:first])
 
 
 def _say_stopped(outcome: Outcome, total_steps: int) -> None:

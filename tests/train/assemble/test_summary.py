@@ -1,0 +1,41 @@
+"""The end of a run names a command that asks the model as its rows did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt_train import train
+
+SHAPE = {"n_layers": 1, "dim": 16, "n_heads": 2, "n_kv_heads": 1}
+TURNS = {"messages": [{"role": "user", "content": "ask"}, {"role": "assistant", "content": "answer"}]}
+PAIR = {"prompt": "ask: ", "response": "answer"}
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "option"),
+    [
+        (TURNS, "chatml", "--chat"),
+        (TURNS, "plain", '--prompt "'),
+        (PAIR, "chatml", "--chat"),
+        (PAIR, None, '--prompt "ask: "'),
+        ({**PAIR, "prompt": "ask " * 30}, None, '--prompt "The "'),
+    ],
+)
+def test_the_next_command_converses_where_the_rows_are_turns_of_a_template(
+    row: dict[str, Any], template: str | None, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(20)))
+    raw = {
+        "model": {"name": "llama", **SHAPE},
+        "dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")},
+        "data": {"workers": 1} if template is None else {"workers": 1, "template": template},
+        "train": {"steps": 1, "micro_batch_size": 1, "sequence_len": 128},
+        "objective": {"name": "sft"},
+        "eval": {"samples": 0},
+    }
+    train(raw, output=tmp_path / "run")
+    assert f"mt-generate --run {tmp_path / 'run'} {option}" in capsys.readouterr().out
