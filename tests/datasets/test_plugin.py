@@ -91,7 +91,11 @@ FAULTS = {
         1,
         "error: bad.csv:3: 1 fields, and there are 2 columns: q, a.",
     ),
-    "a missing file": (["parquet", "--dataset.path", "x.parquet"], 1, "/x.parquet does not exist. Set dataset.path"),
+    "a missing file": (
+        ["parquet", "--dataset.path", "x.parquet"],
+        1,
+        "/x.parquet does not exist. Name a file or folder that does",
+    ),
     "an id beyond the embedding": (
         ["jsonl", "--dataset.path", "large.jsonl"],
         1,

@@ -452,19 +452,22 @@ def chat(name: str, template: str, says: str) -> Source:
 
 
 SOURCES = [
-    Source("no file", {}, r"/rows\.jsonl does not exist", "Set dataset.path"),
+    Source("no file", {}, r"/rows\.jsonl does not exist", "Name a file or folder that does"),
     Source("an empty file", {"rows.jsonl": b""}, r"/rows\.jsonl has no rows", "Write one JSON object per line"),
     Source("blank lines", {"rows.jsonl": b"\n \n"}, r"/rows\.jsonl has no rows", "Write one JSON object per line"),
     Source("UTF-16", {"rows.jsonl": "{}".encode("utf-16")}, r"rows\.jsonl is UTF-16", "iconv -f UTF-16"),
     Source(
-        "a folder without rows", {"d/a.md": b"x"}, r"/d has no \*\.jsonl or \*\.json file, only \.md", "Set dataset"
+        "a folder without rows",
+        {"d/a.md": b"x"},
+        r"/d has no \*\.jsonl or \*\.json file, only \.md",
+        "Name a folder with",
     ),
     Source("an empty file among others", {"d/a.jsonl": GOOD, "d/b.jsonl": b""}, r"/d/b\.jsonl has no rows", "take it"),
     Source(
         "no match",
         {"d/a.jsonl": GOOD},
         r"the pattern .*/d/\*\.csv matches no file",
-        "Set data",
+        "Give one that does",
         ("--dataset.path", "d/*.csv"),
     ),
     Source("gz cut off", {"rows.jsonl.gz": ZIPPED[:-20]}, rf"/rows\.jsonl\.gz {DAMAGED}", "gzip -t"),

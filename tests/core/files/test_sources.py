@@ -156,7 +156,7 @@ def test_rows_for_evaluation_have_a_place_of_their_own(tmp_path: Path) -> None:
 
 
 PLACES: dict[str, tuple[str, Callable[[Path], Any], str]] = {
-    "no match": ("*.jsonl", lambda folder: None, r"the pattern .*/\*\.jsonl matches no file\. Set dataset\.path"),
+    "no match": ("*.jsonl", lambda folder: None, r"the pattern .*/\*\.jsonl matches no file\. Give one that does"),
     "only folders match": ("s*", lambda folder: (folder / "sub").mkdir(), r"matches no file, only folders"),
     "a broken link matches": ("*.jsonl", lambda folder: (folder / "a.jsonl").symlink_to("b"), r"is a broken link"),
     "not compressed": ("a.gz", lambda folder: (folder / "a.gz").write_bytes(LINES), r"a\.gz is not compressed, though"),

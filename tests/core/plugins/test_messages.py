@@ -43,8 +43,8 @@ def test_an_unknown_name_gets_the_nearest_what_is_installed_and_what_failed(inst
     blocked = ", ".join(f"{name!r} (mt-plugin-{name} 0.1.0)" for name in ours if name != "standard")
     assert type(error) is UnknownComponentError
     assert str(error) == (
-        "no schedule named 'stedy'. Did you mean 'steady'? Installed: steady (acme-good 1.0), constant (mt-plugin-standard 0.1.0),"
-        " cosine (mt-plugin-standard 0.1.0). Plugin 'exit' (acme-exit 1.2) failed to load and may offer it: SystemExit: bye."
+        "no schedule named 'stedy'. Did you mean 'steady'? Installed: steady (acme-good 1.0); constant, cosine"
+        " (mt-plugin-standard 0.1.0). Plugin 'exit' (acme-exit 1.2) failed to load and may offer it: SystemExit: bye."
         f" Blocked: {blocked}."
         " `mt-plugins list --components` shows what each distribution offers."
     )

@@ -50,7 +50,7 @@ def files_of(path: str, *suffixes: str) -> list[Path]:
     except OSError as error:
         raise DataError(f"{start.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
     raise DataError(
-        f"{start.absolute()} does not exist. Set dataset.path to a file or folder; a relative path starts at {Path.cwd()}."
+        f"{start.absolute()} does not exist. Name a file or folder that does; a relative path starts at {Path.cwd()}."
     )
 
 
@@ -64,7 +64,7 @@ def _files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     others = sorted({file.suffix or file.name for file in names})
     raise DataError(
         f"folder {folder.absolute()} has no {wanted} file, only {', '.join(others[:5]) or 'nothing'}. "
-        f"Set dataset.path to a folder with {wanted} files, to one file of any name, or to a pattern such as 'folder/*.txt'."
+        f"Name a folder with {wanted} files, to one file of any name, or to a pattern such as 'folder/*.txt'."
     )
 
 
@@ -89,7 +89,7 @@ def _match(pattern: Path) -> list[Path]:
     files = [_require_regular(path) for path in found if not path.is_dir()]
     if not files:
         raise DataError(
-            f"the pattern {pattern.absolute()} matches no file{', only folders' if found else ''}. Set dataset.path to one that"
+            f"the pattern {pattern.absolute()} matches no file{', only folders' if found else ''}. Give one that"
             f" does; a relative one starts at {Path.cwd()}, and quotes keep the shell from replacing it."
         )
     return sorted(files, key=Path.as_posix)

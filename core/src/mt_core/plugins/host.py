@@ -7,18 +7,13 @@ plugin that fails and drops the second of two with one name (docs/decisions/0008
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pluggy
 
 from mt_core import hookspecs
-from mt_core.errors import (
-    ComponentError,
-    DuplicateComponentError,
-    PluginLoadError,
-    UnknownComponentError,
-    did_you_mean,
-)
+from mt_core.errors import ComponentError, DuplicateComponentError, PluginLoadError, UnknownComponentError, did_you_mean
 from mt_core.hookspecs import PROJECT
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_core.plugins.extension import add_kinds, adder, extend
@@ -147,7 +142,10 @@ class PluginHost:
                     f" {_sentence(plugin.error)} `mt-plugins check {plugin.info.name}` shows more."
                 )
         short = canonicalize(name.rpartition("/")[2])
-        known = [f"{offer.component.name} ({offer.plugin.label})" for offer in self.offers(kind)]
+        known = [
+            f"{', '.join(offer.component.name for offer in offers)} ({label})"
+            for label, offers in groupby(self.offers(kind), lambda offer: offer.plugin.label)
+        ]
         hint = did_you_mean(short, [offer.component.name for offer in self.offers(kind)])
         broken = "".join(
             f" Plugin {_label(plugin)} failed to load and may offer it: {_sentence(plugin.error)}" for plugin in failed
@@ -155,7 +153,7 @@ class PluginHost:
         blocked = [_label(plugin) for plugin in self.plugins if plugin.status == "blocked"]
         held = f" Blocked: {', '.join(blocked)}." if blocked else ""
         return UnknownComponentError(
-            f"no {words(kind)} named {name!r}. {hint}Installed: {', '.join(known) or 'none'}.{broken}{held}"
+            f"no {words(kind)} named {name!r}. {hint}Installed: {'; '.join(known) or 'none'}.{broken}{held}"
             " `mt-plugins list --components` shows what each distribution offers."
         )
 
