@@ -12,6 +12,12 @@ from mt_train import train
 
 SHAPE = {"n_layers": 1, "dim": 16, "n_heads": 2, "n_kv_heads": 1}
 TURNS = {"messages": [{"role": "user", "content": "ask"}, {"role": "assistant", "content": "answer"}]}
+REFUSES_OTHERS = (
+    "{% if messages|length == 1 and messages[0].content != 'ask' %}{{ raise_exception('no question of ours') }}{% endif %}"
+    "{% for each in messages %}<|im_start|>{{ each.role }}\n{{ each.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""A template that cannot begin the conversations of ``mt-generate --chat``."""
 PAIR = {"prompt": "ask: ", "response": "answer"}
 
 
@@ -21,6 +27,7 @@ PAIR = {"prompt": "ask: ", "response": "answer"}
         (TURNS, "chatml", "--chat"),
         (TURNS, "plain", '--prompt "'),
         (PAIR, "chatml", "--chat"),
+        (TURNS, REFUSES_OTHERS, '--prompt "The "'),
         (PAIR, None, '--prompt "ask: "'),
         ({**PAIR, "prompt": "ask " * 30}, None, '--prompt "The "'),
     ],

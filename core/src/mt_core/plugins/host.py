@@ -142,11 +142,12 @@ class PluginHost:
                     f" {_sentence(plugin.error)} `mt-plugins check {plugin.info.name}` shows more."
                 )
         short = canonicalize(name.rpartition("/")[2])
+        offers = list(self.offers(kind))
         known = [
-            f"{', '.join(offer.component.name for offer in offers)} ({label})"
-            for label, offers in groupby(self.offers(kind), lambda offer: offer.plugin.label)
+            f"{', '.join(offer.component.name for offer in own)} ({label})"
+            for label, own in groupby(offers, lambda offer: offer.plugin.label)
         ]
-        hint = did_you_mean(short, [offer.component.name for offer in self.offers(kind)])
+        hint = did_you_mean(short, [offer.component.name for offer in offers])
         broken = "".join(
             f" Plugin {_label(plugin)} failed to load and may offer it: {_sentence(plugin.error)}" for plugin in failed
         )

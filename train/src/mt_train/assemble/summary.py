@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mt_core.data.text_ids import begin_ids
+from mt_core.errors import DataError
 from mt_core.protocols import Tokenizer
 from mt_core.tracking.logs import notice
 from mt_train.assemble.data import RunData
+from mt_train.assemble.media import run_template
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.parts import Parts
-from mt_train.config.sections import DataConfig, TrainConfig
+from mt_train.config.sections import TrainConfig
 from mt_train.data.media.rules import FILES
-from mt_train.data.templates import build_template, jinja_source
+from mt_train.data.templates import jinja_source
 from mt_train.evaluate.figures import prompt_ids
 from mt_train.tracking.console import duration
 from mt_train.tracking.logs import show
@@ -46,13 +48,12 @@ def _twice_as_long(train: TrainConfig, total_steps: int) -> str:
 
 
 def _input_to_try(data: RunData, parts: Parts) -> str:
-    """Return the option that gives the prompt of a row, where rows have prompts that fit on a line, and a file for each of its media.
-
-    Rows that are conversations are tried in one.
+    """Return the options of ``mt-generate`` that ask as the rows do: in a conversation, or with a prompt that fits on a line and
+    a file for each of its media.
     """
     sample = data.train[0]
     ids, reads = prompt_ids(sample), {each.name: min(each.component.reads) for each in parts.encoders}
-    if not parts.encoders and _converses(ids, data.tokenizer, parts.config.data):
+    if not parts.encoders and _converses(ids, data.tokenizer, parts):
         return "--chat"
     asked = [span for span in sample.media if span.start < len(ids)]
     pieces, done = [], 0
@@ -66,11 +67,14 @@ def _input_to_try(data: RunData, parts: Parts) -> str:
     return f'--prompt "{text}"{given}' if fits else '--prompt "The "'
 
 
-def _converses(ids: Sequence[int], tokenizer: Tokenizer, config: DataConfig) -> bool:
-    """Return whether a prompt begins as the turns of the run's template do; those of plain text begin with text."""
-    if len(ids) < 2 or jinja_source(tokenizer, config) is None:
+def _converses(ids: Sequence[int], tokenizer: Tokenizer, parts: Parts) -> bool:
+    """Return whether a prompt begins as a turn of the run's template does, and not with its text."""
+    if len(ids) < 2 or jinja_source(tokenizer, parts.config.data) is None:
         return False
-    turn = build_template(tokenizer, config).prompt([{"role": "user", "content": "Hello"}])
+    try:
+        turn = run_template(parts, tokenizer).prompt([{"role": "user", "content": "Hello"}])
+    except DataError:  # ``mt-generate --chat`` begins like this, and would be refused as well
+        return False
     first = len(begin_ids(tokenizer)) + 1
     return list(ids[:first]) == list(turn[:first])
 
