@@ -69,7 +69,10 @@ def fifo(path: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Any, str]] = {
-    "missing": (lambda path: None, r"/x\.txt does not exist\. Name a file or folder that does; a relative path starts at /"),
+    "missing": (
+        lambda path: None,
+        r"/x\.txt does not exist\. Name a file or folder that does; a relative path starts at /",
+    ),
     "empty": (lambda path: path.write_text(""), r"/x\.txt has no text"),
     "only a byte order mark": (lambda path: path.write_bytes(b"\xef\xbb\xbf"), r"/x\.txt has no text"),
     "latin-1": (
