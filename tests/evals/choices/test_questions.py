@@ -23,8 +23,11 @@ class Rows:
 
 GOOD = {"prompt": "Which?", "choices": ["a", "b", "c"], "answer": 1}
 FAULTS = {
-    "no choices": ({"prompt": "x"}, r"a\.jsonl:2: choices is None, not a list of texts"),
-    "choices that are one text": ({**GOOD, "choices": "ab"}, r"choices is 'ab', not a list of texts"),
+    "no choices": (
+        {"prompt": "x"},
+        r"a\.jsonl:2: no choices among its fields \(prompt\), where a list of texts is needed",
+    ),
+    "choices that are one text": ({**GOOD, "choices": "ab"}, r"choices is 'ab', where a list of texts is needed"),
     "one choice": ({**GOOD, "choices": ["a"]}, r"1 choices; a question has 2 to 26"),
     "an empty choice": ({**GOOD, "choices": ["a", " ", "c"]}, r"choice B is empty"),
     "four choices in a set of three": ({**GOOD, "choices": list("abcd")}, r"a\.jsonl:2: 4 choices in a set of 3\."),

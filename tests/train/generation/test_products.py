@@ -6,27 +6,28 @@ import pytest
 import torch
 from torch import nn
 
-from mt_train.generation import products
 from mt_train.generation.products import (
     BLOCK,
     LEAST_WEIGHTS,
-    MOST_ROWS,
+    ROWS,
     is_product_faster_in_blocks,
     multiply_in_blocks,
 )
 
-needs_avx2 = pytest.mark.skipif(
-    torch.backends.cpu.get_cpu_capability() != "AVX2", reason="the order of sums was measured with AVX2"
+MEASURED = ROWS.get(torch.backends.cpu.get_cpu_capability(), ())
+needs_measured_processor = pytest.mark.skipif(
+    not MEASURED, reason="the order of sums was measured with AVX2 and AVX-512"
 )
 
 
-@needs_avx2
-@pytest.mark.parametrize("width", [96, 512, 1000])
-@pytest.mark.parametrize("rows", [2, 3, 8, 17, MOST_ROWS])
-def test_blocks_have_the_bits_of_the_plain_product(rows: int, width: int) -> None:
-    dice = torch.Generator().manual_seed(rows)
-    hidden, weight = torch.randn(rows, width, generator=dice), torch.randn(8 * BLOCK, width, generator=dice)
-    assert torch.equal(multiply_in_blocks(hidden, weight), nn.functional.linear(hidden, weight))
+@needs_measured_processor
+@pytest.mark.parametrize("width", [96, 512, 1000, 2048])
+def test_blocks_have_the_bits_of_the_plain_product(width: int) -> None:
+    dice = torch.Generator().manual_seed(width)
+    weight = torch.randn(8 * BLOCK, width, generator=dice)
+    for rows in sorted({2, 3, 4, 8, 11, 15, 17, 64}.intersection(MEASURED)):
+        hidden = torch.randn(rows, width, generator=dice)
+        assert torch.equal(multiply_in_blocks(hidden, weight), nn.functional.linear(hidden, weight)), rows
 
 
 def test_blocks_are_the_product_in_float64() -> None:
@@ -35,13 +36,15 @@ def test_blocks_are_the_product_in_float64() -> None:
     torch.testing.assert_close(multiply_in_blocks(hidden, weight), hidden @ weight.T, atol=1e-12, rtol=1e-12)
 
 
-def test_only_what_was_measured_is_multiplied_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_has_avx2_at_most", lambda: True)
+@pytest.mark.parametrize(("instructions", "rows"), ROWS.items())
+def test_only_what_was_measured_is_multiplied_in_blocks(
+    instructions: str, rows: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     width = LEAST_WEIGHTS // (32 * BLOCK)
     head, hidden = nn.Linear(width, 32 * BLOCK, bias=False), torch.zeros(8, width)
-    assert is_product_faster_in_blocks(head, hidden)
-    assert not is_product_faster_in_blocks(head, hidden[:1])
-    assert not is_product_faster_in_blocks(head, torch.zeros(MOST_ROWS + 1, width))
+    taken = [count for count in range(1, 80) if is_product_faster_in_blocks(head, torch.zeros(count, width))]
+    assert taken == list(rows)
     assert not is_product_faster_in_blocks(head, hidden.bfloat16())
     assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False).bfloat16(), hidden.bfloat16())
     assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK), hidden), "a bias"
@@ -50,5 +53,5 @@ def test_only_what_was_measured_is_multiplied_in_blocks(monkeypatch: pytest.Monk
     assert not is_product_faster_in_blocks(nn.Sequential(head), hidden), "a head that may do more"
     head.register_forward_pre_hook(lambda *_: None)
     assert not is_product_faster_in_blocks(head, hidden), "a hook that has to run"
-    monkeypatch.setattr(products, "_has_avx2_at_most", lambda: False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False), hidden), "another processor"

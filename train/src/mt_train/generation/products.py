@@ -1,6 +1,6 @@
 """The product of few rows with a large weight on a CPU, in blocks of the weight's rows.
 
-MKL's product of 2 to 64 rows with the weight of a head takes up to twice as long as one batched product over blocks of that weight, which
+MKL's product of a few rows with the weight of a head takes up to twice as long as one batched product over blocks of that weight, which
 adds up in the same order: the bits are the same (a test holds it), so that no text changes. No weight is copied. The figures are in
 docs/log.md, "mt-serve beside transformers serve".
 
@@ -18,12 +18,13 @@ BLOCK = 128
 """Rows of the weight that are multiplied together; they have to divide V."""
 LEAST_WEIGHTS = 2**22
 """Numbers of a weight: a smaller one is in the cache, where the plain product is as fast."""
-MOST_ROWS = 64
-"""Above it the plain product is bound by its operations, and as fast."""
+ROWS = {"AVX2": range(2, 65), "AVX512": range(4, 16)}
+"""Instructions, as torch names them → B for which blocks were measured to be faster, with the same bits. With AVX2 more rows are bound by
+operations; with AVX-512 MKL takes another product from 16 rows on, which is faster than blocks and adds up otherwise."""
 
 
 def is_product_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> bool:
-    """Return whether the product is faster in blocks, by what was measured: in fp32, on processors whose best instructions are AVX2.
+    """Return whether the product is faster in blocks, by what was measured: in fp32, for ``ROWS`` of this processor.
 
     Only of a plain layer without a bias or hooks (ZeRO 3 gathers weights by hooks).
     """
@@ -32,11 +33,7 @@ def is_product_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> bool:
     weight = head.weight
     is_fp32 = weight.dtype == hidden_BD.dtype == torch.float32 and weight.device.type == "cpu"
     is_large = weight.numel() >= LEAST_WEIGHTS and len(weight) % BLOCK == 0
-    return is_fp32 and is_large and 1 < len(hidden_BD) <= MOST_ROWS and _has_avx2_at_most()
-
-
-def _has_avx2_at_most() -> bool:
-    return torch.backends.cpu.get_cpu_capability() == "AVX2"
+    return is_fp32 and is_large and len(hidden_BD) in ROWS.get(torch.backends.cpu.get_cpu_capability(), ())
 
 
 def multiply_in_blocks(hidden_BD: Tensor, weight_VD: Tensor) -> Tensor:
