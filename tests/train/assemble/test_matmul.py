@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +25,25 @@ def test_a_cpu_with_matrix_units_keeps_the_setting(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(matmul, "_error", lambda: pytest.fail("a product was made"))
     assert not keeps_fp32("medium", has_amx=lambda: True)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setattr(matmul, "is_intel", lambda: False)
     assert matmul_precision("cpu", tf32=False) == "highest"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "expected"), [("GenuineIntel", "highest"), ("AuthenticAMD", "medium"), (None, "medium")]
+)
+def test_an_intel_processor_keeps_the_products_of_mkl(
+    vendor: str | None, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They are the faster ones there; ``None`` is a system that does not say."""
+    cpuinfo = tmp_path / "cpuinfo"
+    if vendor:
+        cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n")
+    found = matmul.is_intel(cpuinfo)
+    monkeypatch.setattr(matmul, "is_intel", lambda: found)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(matmul, "_error", lambda: 6e-7)
+    assert matmul_precision("cpu", tf32=False) == expected
 
 
 @pytest.mark.parametrize(("error", "kept"), [(5.7e-7, True), (2.1e-6, False), (2.9e-3, False), (float("nan"), False)])

@@ -80,7 +80,8 @@ def test_tensorfloat_is_for_this_run_alone(precision: str) -> None:
 def test_the_kernels_of_fp32_products_are_for_this_run_alone(
     precision: str, monkeypatch: pytest.MonkeyPatch, has_units: bool, expected: str
 ) -> None:
-    """On a CPU without matrix units they are those of "medium"."""
+    """On a CPU without matrix units that is not Intel's they are those of "medium"."""
+    monkeypatch.setattr(matmul, "is_intel", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_units)
     monkeypatch.setattr(matmul, "_error", lambda: 5e-7)
     torch.set_float32_matmul_precision("high")
