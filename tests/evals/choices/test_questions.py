@@ -25,8 +25,9 @@ GOOD = {"prompt": "Which?", "choices": ["a", "b", "c"], "answer": 1}
 FAULTS = {
     "no choices": (
         {"prompt": "x"},
-        r"a\.jsonl:2: no choices among its fields \(prompt\), where a list of texts is needed",
+        r"a\.jsonl:2: no choices beside its fields \(prompt\), where a list of texts is needed",
     ),
+    "empty choices": ({**GOOD, "choices": None}, r"no choices beside its fields \(prompt, answer\), where a list"),
     "choices that are one text": ({**GOOD, "choices": "ab"}, r"choices is 'ab', where a list of texts is needed"),
     "one choice": ({**GOOD, "choices": ["a"]}, r"1 choices; a question has 2 to 26"),
     "an empty choice": ({**GOOD, "choices": ["a", " ", "c"]}, r"choice B is empty"),

@@ -19,8 +19,9 @@ BLOCK = 128
 LEAST_WEIGHTS = 2**22
 """Numbers of a weight: a smaller one is in the cache, where the plain product is as fast."""
 ROWS = {"AVX2": range(2, 65), "AVX512": range(4, 16)}
-"""Instructions, as torch names them → B for which blocks were measured to be faster, with the same bits. With AVX2 more rows are bound by
-operations; with AVX-512 MKL takes another product from 16 rows on, which is faster than blocks and adds up otherwise."""
+"""Best instructions of a processor, as torch names them → numbers of rows for which blocks were measured to be faster, with the same bits.
+With AVX2 the product of more rows is bound by its operations; with AVX-512 MKL takes another one from 16 rows on, which is faster than
+blocks and adds up otherwise."""
 
 
 def is_product_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> bool:

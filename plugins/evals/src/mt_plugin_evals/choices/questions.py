@@ -103,8 +103,8 @@ def _question(row: Row, group: str, reading: Reading) -> Question | None:
 def _choices(row: Row, count: int | None) -> tuple[str, ...]:
     given = row.get("choices")
     if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(each, str) for each in given):
-        fields = ", ".join(key for key in row if key != "id")
-        found = f"no choices among its fields ({fields})" if given is None else f"choices is {repr(given)[:_SHOWN]}"
+        others = ", ".join(key for key in row if key not in ("id", "choices"))
+        found = f"no choices beside its fields ({others})" if given is None else f"choices is {repr(given)[:_SHOWN]}"
         raise DataError(
             f"{row['id']}: {found}, where a list of texts is needed. Write"
             ' {"prompt": "…", "choices": ["…", "…"], "answer": 0}, or name a set whose rows are read so.'
