@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mt_core.errors import DataError
 from mt_core.generation import Finish
 from mt_plugin_serve.answers import TextAnswer
 from mt_plugin_serve.tool_calls import CALL_FORMATS, CallReader, find_reader
@@ -25,12 +26,15 @@ SPECIAL = ["<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|start_he
 SPECIAL += ["[TOOL_CALLS]", "[INST]", "[/INST]", "<|python_tag|>"]
 NONE = ["chatml", "llama3", "gemma", "zephyr", "vicuna", "alpaca"]
 
+MARKS = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4"
+"""Noncharacters that templates refuse in a turn."""
+letters = st.characters(exclude_categories=["Cs"], exclude_characters=MARKS)
 values: Any = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(letters, max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(letters, max_size=4), inner, max_size=3),
     max_leaves=5,
 )
-arguments = st.dictionaries(st.text(max_size=6), values, max_size=3)
+arguments = st.dictionaries(st.text(letters, max_size=6), values, max_size=3)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +87,16 @@ def test_what_a_template_writes_is_what_is_read(name: str, tokenizer: Any) -> No
         assert [(each.name, json.loads(each.arguments)) for each in calls] == [("look_up", given)]
 
     check()
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_call_with_a_noncharacter_that_templates_use_is_refused(name: str, mark: str, tokenizer: Any) -> None:
+    for said in ({mark: None}, {"place": [mark]}, {"place": {"street": f"a{mark}"}}):
+        call = {"id": "call00001", "type": "function", "function": {"name": "look_up", "arguments": said}}
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        with pytest.raises(DataError, match=r"noncharacter \(U\+FDD0 to U\+FDD4\)"):
+            template(name, tokenizer).encode(turns)
 
 
 def pieces(text: str, form: int, size: int, finish: Finish = "eos") -> tuple[str, list[str], str | None, list[str]]:
