@@ -22,7 +22,8 @@ def flexible_attention(
     the same window (``shared``)."""
     from torch.nn.attention.flex_attention import AuxRequest
 
-    cap = form.softcap
+    # A tensor: with sizes that vary, torch's compiler takes a number for one that varies too, which this operator cannot hold.
+    cap = None if form.softcap is None else torch.full((), form.softcap, device=q_BTNH.device)
     if (key := ("document tiles", lengths, form.window)) not in shared:
         shared[key] = _visible_tiles(lengths, form.window, q_BTNH.device)
     tiles = shared[key]
