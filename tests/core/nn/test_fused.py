@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor, fx
+from torch._decomp import get_decompositions
 from torch.nn import functional as F
 
-from mt_core.nn import RMSNorm, geglu, swiglu
+from mt_core.nn import RMSNorm, fused, geglu, swiglu
 
 
 @pytest.mark.parametrize(("centred", "rounds_last"), [(False, False), (True, False), (False, True)])
@@ -77,3 +82,65 @@ def test_without_gradients_the_bits_are_the_same(centred: bool) -> None:
         with torch.no_grad():
             found = operation(x)
         assert torch.equal(found, operation(x))
+
+
+def compiled_outputs(function: Callable[..., Tensor], *inputs: Tensor) -> list[fx.Node]:
+    """What makes the outputs of each ``autograd.Function`` in the graph that torch's compiler traces of a call."""
+    found: list[fx.Node] = []
+
+    def note(graph: fx.GraphModule, example_inputs: Any) -> fx.GraphModule:
+        for name, part in graph.named_children():
+            if name.startswith("fwd_body") and isinstance(part, fx.GraphModule):
+                outputs, _ = part.graph.output_node().args[0]  # type: ignore[misc]
+                found.extend(outputs)  # type: ignore[arg-type]
+        return graph
+
+    torch._dynamo.reset()
+    torch.compile(function, backend=note, fullgraph=True)(*inputs)
+    assert found, "the compiler traced no Function"
+    return found
+
+
+@pytest.mark.parametrize(
+    "function",
+    [swiglu, geglu, *(RMSNorm(8, centred=one, rounds_last=other) for one, other in ((0, 0), (1, 0), (0, 1)))],
+    ids=["swiglu", "geglu", "norm", "centred norm", "norm that rounds last"],
+)
+def test_an_output_shares_no_memory_with_what_was_computed_before_when_it_is_compiled(
+    function: Callable[..., Tensor],
+) -> None:
+    """The compiler of torch 2.11 gives such outputs no gradient, without a word: neither a result in place nor a cast to the same type."""
+    inputs = [torch.randn(3, 8, requires_grad=True) for _ in range(1 if isinstance(function, RMSNorm) else 2)]
+    for node in compiled_outputs(function, *inputs):
+        name = str(node.target)
+        assert not (node.op == "call_method" and (name.endswith("_") or name == "to")), f"the output is made by {name}"
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("rounds_last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_norm_by_torchs_kernel_equals_the_one_without(
+    dtype: torch.dtype, rounds_last: bool, frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the formulas that torch has for its kernels where there is no GPU. To bf16's 8 bits, or fp32's over sums of 64."""
+    torch.manual_seed(0)
+    norm, x = RMSNorm(64, eps=1e-5, rounds_last=rounds_last).to(dtype), torch.randn(2, 7, 64).to(dtype).requires_grad_()
+    norm.weight.data.normal_()
+    norm.weight.requires_grad_(not frozen)
+    wanted = [x] if frozen else [x, norm.weight]
+    grad, found = torch.randn(2, 7, 64).to(dtype), []
+    backward = torch.ops.aten._fused_rms_norm_backward
+    for by_kernel in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(fused, "_has_kernel", lambda *given, has=by_kernel: has)
+            patch.setattr(torch.ops.aten, "_fused_rms_norm_backward", get_decompositions([backward])[backward.default])
+            out = norm(x)
+            found.append([out, *torch.autograd.grad(out, wanted, grad)])
+    for plain, kernel in zip(*found, strict=True):
+        assert plain.dtype == kernel.dtype
+        torch.testing.assert_close(
+            kernel,
+            plain,
+            rtol=2e-2 if dtype == torch.bfloat16 else 2e-5,
+            atol=2e-2 if dtype == torch.bfloat16 else 2e-6,
+        )

@@ -42,19 +42,29 @@ class RMSNorm(nn.Module):
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_BTD: Tensor, weight_D: Tensor, eps: float, centred: bool, rounds_last: bool) -> Tensor:
+        ctx.by_kernel = not centred and _has_kernel(x_BTD, weight_D)
+        if ctx.by_kernel:
+            inner_D = weight_D if rounds_last else None
+            out_BTD, scale_BT1 = torch.ops.aten._fused_rms_norm(x_BTD, weight_D.shape, inner_D, eps)
+            ctx.save_for_backward(x_BTD, weight_D, scale_BT1)
+            return out_BTD if rounds_last else out_BTD.mul_(weight_D)  # type: ignore[no-any-return]
         x32_BTD = x_BTD.float()
         scale_BT1 = x32_BTD.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         ctx.save_for_backward(x_BTD, weight_D, scale_BT1)
         ctx.centred = centred
         if centred:
-            return (x32_BTD * scale_BT1).mul_(1 + weight_D.float()).to(x_BTD.dtype)
+            return _cast(_multiply(x32_BTD * scale_BT1, 1 + weight_D.float()), x_BTD.dtype)
         if rounds_last:
-            return (x32_BTD * scale_BT1).mul_(weight_D).to(x_BTD.dtype)
+            return _cast(_multiply(x32_BTD * scale_BT1, weight_D), x_BTD.dtype)
         return (x32_BTD * scale_BT1).to(x_BTD.dtype) * weight_D
 
     @staticmethod
     def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         x_BTD, weight_D, scale_BT1 = ctx.saved_tensors
+        if ctx.by_kernel:
+            given = grad_BTD.contiguous(), x_BTD, weight_D.shape, scale_BT1, weight_D
+            grads = torch.ops.aten._fused_rms_norm_backward(*given, list(ctx.needs_input_grad[:2]))
+            return *grads, None, None, None
         normed_BTD = x_BTD.float() * scale_BT1
         grad32_BTD = grad_BTD.float()
         grad_weight_D = None
@@ -64,6 +74,13 @@ class _RMSNorm(torch.autograd.Function):
         mean_BT1 = (scaled_BTD * normed_BTD).mean(-1, keepdim=True)
         grad_x_BTD = scaled_BTD.sub_(normed_BTD.mul_(mean_BT1)).mul_(scale_BT1)
         return grad_x_BTD.to(x_BTD.dtype), grad_weight_D, None, None, None
+
+
+def _has_kernel(x_BTD: Tensor, weight_D: Tensor) -> bool:
+    """Return whether torch has a kernel for it: on a GPU, from torch 2.9 on. A compiler writes its own."""
+    if not x_BTD.is_cuda or x_BTD.dtype != weight_D.dtype or torch.compiler.is_compiling():
+        return False
+    return x_BTD.is_contiguous() and hasattr(torch.ops.aten, "_fused_rms_norm_backward")
 
 
 def swiglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
@@ -81,7 +98,7 @@ class _Gated(torch.autograd.Function):
     def forward(ctx: Any, gate_BTF: Tensor, up_BTF: Tensor, has_gelu: bool) -> Tensor:
         ctx.save_for_backward(gate_BTF, up_BTF)
         ctx.has_gelu = has_gelu
-        return _activate(gate_BTF, has_gelu).mul_(up_BTF)
+        return _multiply(_activate(gate_BTF, has_gelu), up_BTF)
 
     @staticmethod
     def backward(ctx: Any, grad_BTF: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -94,6 +111,18 @@ class _Gated(torch.autograd.Function):
 
 def _activate(gate_BTF: Tensor, has_gelu: bool) -> Tensor:
     return nn.functional.gelu(gate_BTF, approximate="tanh") if has_gelu else nn.functional.silu(gate_BTF)
+
+
+# The compiler of torch 2.11 passes no gradient to a Function whose output shares its memory with what was computed before: by an operator
+# in place, or by a cast that casts nothing.
+
+
+def _multiply(own: Tensor, other: Tensor) -> Tensor:
+    return own * other if torch.compiler.is_compiling() else own.mul_(other)
+
+
+def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 def _call(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
