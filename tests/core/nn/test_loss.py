@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import TinyModel
 from mt_core import Sample
-from mt_core.nn import NOT_TRAINED, Batch, LossTerms, TokenObjective, chunked_loss
+from mt_core.nn import NOT_TRAINED, Batch, LossTerms, TokenObjective, chunked_loss, loss
 
 PLAIN, BOTH = LossTerms(), LossTerms(smoothing=0.2, z=0.03)
 
@@ -80,6 +80,26 @@ def test_the_loss_of_a_bf16_head_stays_near_fp32() -> None:
     head, hidden, labels = nn.Linear(32, 50, bias=False), torch.randn(40, 32), torch.randint(0, 50, (40,))
     exact = chunked_loss(head, hidden, labels)
     assert chunked_loss(head.bfloat16(), hidden.bfloat16(), labels).item() == pytest.approx(exact.item(), rel=1e-2)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("terms", [PLAIN, BOTH])
+def test_logits_that_a_kernel_widens_give_the_same_loss_and_gradients(
+    weighted: bool, terms: LossTerms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, in bf16. Products differ by nothing, so the loss by fp32's rounding alone, and gradients in bf16's last of 8 bits."""
+    torch.manual_seed(1)
+    head = nn.Linear(32, 50, bias=False).bfloat16()
+    hidden, labels = torch.randn(40, 32).bfloat16().requires_grad_(), torch.randint(0, 50, (40,))
+    weights, found = torch.rand(40) if weighted else None, []
+    for widens in (False, True):
+        monkeypatch.setattr(loss, "_widens_by_kernel", lambda logits, widens=widens: widens)
+        value = chunked_loss(head, hidden, labels, weights, chunk=16, terms=terms)
+        found.append([value, *torch.autograd.grad(value, [hidden, head.weight])])
+    assert found[1][0].item() == pytest.approx(found[0][0].item(), rel=1e-6)
+    for plain, widened in zip(*(each[1:] for each in found), strict=True):
+        assert float((widened - plain).norm() / plain.norm()) < 2e-3
+    assert found[1][1].norm() > 1, "there is a gradient to compare"
 
 
 class Sizes(TorchDispatchMode):

@@ -17,6 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 CHUNK_TOKENS = 1024
 """Tokens whose logits exist at one time; chosen on measurements in docs/log.md."""
+_ADDS_TO_FP32 = hasattr(torch.ops.aten.addmm, "dtype_out")
+"""Whether a GPU's product of half precision can be added to fp32 where it is made."""
 
 
 @dataclass(frozen=True)
@@ -115,23 +117,24 @@ class _LinearLoss(torch.autograd.Function):
         for start in range(0, len(hidden_nD), chunk):
             piece = slice(start, start + chunk)
             hidden_CD, labels_C1 = hidden_nD[piece], labels_n[piece].unsqueeze(1)
-            logits_CV = torch.mm(hidden_CD, weight_VD.T, out=room_CV[: len(hidden_CD)]).float()
-            picked_C1 = logits_CV.gather(1, labels_C1)
+            rows_CV = torch.mm(hidden_CD, weight_VD.T, out=room_CV[: len(hidden_CD)])
+            picked_C1 = rows_CV.gather(1, labels_C1).float()
             if smooth:
-                picked_C1 = (1 - smooth) * picked_C1 + smooth * logits_CV.mean(1, keepdim=True)
-            high_C1 = logits_CV.amax(1, keepdim=True)
-            exp_CV = logits_CV.sub_(high_C1).exp_()
-            sum_C1 = exp_CV.sum(1, keepdim=True)
-            log_z_C1 = sum_C1.log() + high_C1
+                picked_C1 = (1 - smooth) * picked_C1 + smooth * rows_CV.mean(1, keepdim=True, dtype=torch.float32)
+            exp_CV, sum_C1, log_z_C1 = _exponentials(rows_CV, labels_C1)
             loss_C1 = log_z_C1 - picked_C1
             if terms.z:
                 loss_C1 += terms.z * log_z_C1.square()
-            scale_C1 = 1.0 if weights_n is None else weights_n[piece].unsqueeze(1).float()
+            scale_C1 = torch.ones_like(loss_C1) if weights_n is None else weights_n[piece].unsqueeze(1).float()
             total += (loss_C1 * scale_C1).sum()
             if not (need_hidden or need_weight):
                 continue
-            delta_CV = exp_CV.mul_(scale_C1 * (1 + 2 * terms.z * log_z_C1 if terms.z else 1.0) / sum_C1)
-            delta_CV.scatter_add_(1, labels_C1, -torch.full_like(sum_C1, 1 - smooth) * scale_C1)
+            factor_C1 = scale_C1 * (1 + 2 * terms.z * log_z_C1) if terms.z else scale_C1
+            if sum_C1 is not None:
+                delta_CV = exp_CV.mul_(factor_C1 / sum_C1)
+            else:
+                delta_CV = exp_CV if weights_n is None and not terms.z else exp_CV.mul_(factor_C1)
+            delta_CV.scatter_add_(1, labels_C1, (smooth - 1) * scale_C1)
             if smooth:
                 delta_CV -= scale_C1 * (smooth / vocabulary)
             if delta_CV.dtype != weight_VD.dtype:  # the logits in half precision have been read
@@ -156,9 +159,29 @@ class _LinearLoss(torch.autograd.Function):
         return grad_nD, grad_VD, None, None, None, None
 
 
+def _exponentials(logits_CV: Tensor, labels_C1: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return probabilities in fp32, times the second tensor where there is one, and log Σ exp(logits). Logits in fp32 are written over."""
+    if _widens_by_kernel(logits_CV):
+        logps_CV = F.log_softmax(logits_CV, 1, dtype=torch.float32)
+        log_z_C1 = logits_CV.gather(1, labels_C1).float() - logps_CV.gather(1, labels_C1)
+        return logps_CV.exp_(), None, log_z_C1
+    logits_CV = logits_CV.float()
+    high_C1 = logits_CV.amax(1, keepdim=True)
+    exp_CV = logits_CV.sub_(high_C1).exp_()
+    sum_C1 = exp_CV.sum(1, keepdim=True)
+    return exp_CV, sum_C1, sum_C1.log() + high_C1
+
+
+def _widens_by_kernel(logits_CV: Tensor) -> bool:
+    """Return whether one kernel reads logits in half precision and writes their logarithmic softmax in fp32: a GPU has it."""
+    return logits_CV.is_cuda and logits_CV.dtype != torch.float32
+
+
 def add_outer(grad_VD: Tensor, delta_CV: Tensor, hidden_CD: Tensor) -> None:
     """``grad += delta.T @ hidden``, accumulated in fp32."""
     if delta_CV.dtype == torch.float32:
         grad_VD.addmm_(delta_CV.T, hidden_CD)
+    elif delta_CV.is_cuda and _ADDS_TO_FP32:
+        torch.ops.aten.addmm.dtype_out(grad_VD, delta_CV.T, hidden_CD, torch.float32, out=grad_VD)
     else:
         grad_VD += delta_CV.T @ hidden_CD

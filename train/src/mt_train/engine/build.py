@@ -159,13 +159,15 @@ def _put(parameter: nn.Parameter, name: str, load: Callable[[], Tensor]) -> torc
         for row in range(len(parameter)):
             value = load_rows(load, first + row, first + row + 1)
             _refuse_whole_numbers(parameter, name, value)
-            parameter[row : row + 1].copy_(value)
+            parameter[row : row + 1].copy_(value.to(parameter.device))
         return None
     value = load()
     if value.shape != shape:
         return value.shape
     _refuse_whole_numbers(parameter, name, value)
-    parameter.copy_(own_rows(parameter, value))
+    parameter.copy_(
+        own_rows(parameter, value).to(parameter.device)
+    )  # then cast: a GPU does it faster, and less is sent to it
     return None
 
 

@@ -19,11 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mt_train.engine.norms import squares
 from mt_train.engine.processes import all_reduce
 from mt_train.engine.settings import BUCKET_NUMBERS
-
-SQUARED_AT_ONCE = 1 << 20
-"""Numbers whose squares are added up in one call: torch makes a copy in fp64 of them."""
 
 
 class Bucket:
@@ -171,14 +169,9 @@ class MasterWeights:
             bucket.publish()
 
     def _gradient_norm(self) -> Tensor:
-        squares = [
-            torch.linalg.vector_norm(piece, dtype=torch.float64).square()
-            for bucket in self.buckets
-            for gradient in bucket.gradients()
-            for piece in torch.split(gradient, SQUARED_AT_ONCE)
-        ]
+        gradients = (gradient for bucket in self.buckets for gradient in bucket.gradients())
         nothing = torch.zeros((), dtype=torch.float64, device=self.buckets[0].master.device)
-        total = torch.stack([nothing, *squares]).sum()
+        total = torch.stack([nothing, *squares(gradients)]).sum()
         return (all_reduce(total) if self.buckets[0].ranks > 1 else total).sqrt().float()
 
     # What reads and writes slices by name (fragments, access) follows DeepSpeed's links from a parameter to its piece and its state.

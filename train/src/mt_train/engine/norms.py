@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mt_train.engine.processes import all_reduce
+
+SQUARED_AT_ONCE = 1 << 20
+"""Numbers of a CPU whose squares are added up in one call: torch makes a copy in fp64 of them."""
+
+
+def squares(gradients: Iterable[Tensor]) -> list[Tensor]:
+    """Return numbers in fp64 that add up to the square of the norm of all gradients.
+
+    A GPU reads each gradient once, in few kernels for all of them, and copies none.
+    """
+    given = list(gradients)
+    if given and all(gradient.is_cuda for gradient in given):
+        return [norm.square() for norm in torch._foreach_norm(given, 2, torch.float64)]
+    pieces = (piece for gradient in given for piece in torch.split(gradient, SQUARED_AT_ONCE))
+    return [torch.linalg.vector_norm(piece, dtype=torch.float64).square() for piece in pieces]
 
 
 def settle_norm(optimizer: Any) -> None:
@@ -19,8 +34,7 @@ def settle_norm(optimizer: Any) -> None:
     clip = optimizer.unscale_and_clip_grads
 
     def norm_of(gradients: Sequence[Tensor], params: Any, norm_type: float = 2) -> Tensor:
-        squares = [torch.linalg.vector_norm(gradient, dtype=torch.float64).square() for gradient in gradients]
-        return all_reduce(torch.stack(squares).sum().to(params[0].device)).sqrt()
+        return all_reduce(torch.stack(squares(gradients)).sum().to(params[0].device)).sqrt()
 
     def clip_by(gradients: Any, norm: Any) -> None:
         clip(gradients, torch.as_tensor(norm).float())
@@ -35,13 +49,14 @@ def pipeline_norm(zero: Any) -> Tensor:
 
     A weight that several stages share has the same gradient on each, and counts once.
     """
-    squares = [torch.zeros((), dtype=torch.float64, device=zero.device)]
+    counted: list[Tensor] = []
     for group, parameters in enumerate(zero.params_in_partition):
         real = [each for each in zero.averaged_gradients[group] if not getattr(each, "_zero_padding", False)]
         for gradient, parameter in zip(real, parameters, strict=False):  # the last gradient may be padding too
             if not parameter.ds_pipe_replicated:
-                squares.append(torch.linalg.vector_norm(gradient, dtype=torch.float64).square())
-    return all_reduce(torch.stack(squares).sum()).sqrt()
+                counted.append(gradient)
+    nothing = torch.zeros((), dtype=torch.float64, device=zero.device)
+    return all_reduce(torch.stack([nothing, *squares(counted)]).sum()).sqrt()
 
 
 def never_empty(zero: Any) -> None:
