@@ -8,7 +8,8 @@ go on. ``--resume`` leaves out what has a line already. Cases of one group train
 compared with those of the group's first case, and the table names the ones that are further apart than ``--far`` (relative).
 
 Nothing is downloaded: weights are drawn on the device by shape. With ``--size tiny`` everything runs on a CPU too, which says whether
-it works and nothing about speed. Peers need accelerate, and peft and liger-kernel where their names say so.
+it works and nothing about speed. Peers need accelerate, and peft and liger-kernel where their
+names say so; QLoRA needs bitsandbytes.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ def lora_cases() -> list[Case]:
         ours("recompute", group, size, train={"activation_checkpointing": True}, changes=adapter),
         peer("peft, liger", group, size, lora=True, liger=True),
         peer("peft, liger, recompute", group, size, lora=True, liger=True, recompute=True),
+        peer("peft", "8B QLoRA", size, lora=True, nf4=True),
+        ours("eager", "8B QLoRA", size, changes=adapter | {"quantizer": "nf4"}),
     ]
     for side in ("ours", "Trainer"):
         before: str | None = None

@@ -168,6 +168,55 @@ def chunked_loss(folder: Path) -> dict[str, Any]:
     return errors
 
 
+def norms(folder: Path) -> dict[str, Any]:
+    """Compare each form of RMSNorm with fp64 on the host, value and gradients; returns the largest relative difference of each."""
+    from mt_core.nn import RMSNorm
+
+    generator = torch.Generator().manual_seed(0)
+    x, weight, grad = (torch.randn(shape, generator=generator) for shape in ((3, 500, 2048), (2048,), (3, 500, 2048)))
+
+    def values(dtype: torch.dtype, where: torch.device) -> list[Tensor]:
+        return [each.to(dtype).to(where, copy=True) for each in (x, weight, grad)]
+
+    def exact(dtype: torch.dtype, centred: bool) -> list[Tensor]:
+        x_, weight_, grad_ = (each.double() for each in values(dtype, torch.device("cpu")))
+        x_, weight_ = x_.requires_grad_(), weight_.requires_grad_()
+        out = x_ * (x_.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * (weight_ + centred)
+        return [out.detach(), *torch.autograd.grad(out, (x_, weight_), grad_)]
+
+    def ours(dtype: torch.dtype, form: dict[str, bool]) -> list[Tensor]:
+        x_, weight_, grad_ = values(dtype, device())
+        norm = RMSNorm(2048, **form).to(device(), dtype)
+        norm.weight.data = weight_
+        out = norm(x_.requires_grad_())
+        return [each.detach().double().cpu() for each in (out, *torch.autograd.grad(out, (x_, norm.weight), grad_))]
+
+    found = {}
+    for name in ("plain", "centred", "rounds_last"):
+        form = {} if name == "plain" else {name: True}
+        for dtype, most in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+            pairs = zip(ours(dtype, form), exact(dtype, name == "centred"), strict=True)
+            error = max(float((a - b).norm() / b.norm()) for a, b in pairs)
+            assert error <= most, f"the norm ({name}, {dtype}) is off by {error}; {most} is allowed"
+            found[f"{name}, {dtype}"] = error
+    return found
+
+
+def gradient_norm(folder: Path) -> dict[str, Any]:
+    """Compare the norm of gradients with that of the same numbers in fp64 on the host."""
+    from mt_train.engine.norms import squares
+
+    generator = torch.Generator().manual_seed(0)
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        given = [torch.randn(size, generator=generator).to(dtype) for size in (3_000_001, 7, 70_000)]
+        ours = torch.stack(squares([each.to(device()) for each in given])).sum().sqrt().cpu()
+        exact = torch.cat(given).double().norm()
+        found[str(dtype)] = float((ours - exact).abs() / exact)
+        assert found[str(dtype)] <= 1e-12, f"the norm of gradients in {dtype} is off by {found[str(dtype)]}"
+    return found
+
+
 def adapters(folder: Path) -> dict[str, Any]:
     """Take two steps with every installed adapter; those that fail are named with their reason."""
     import mt_train
@@ -266,6 +315,8 @@ CHECKS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "products": products,
     "attention": attention,
     "chunked-loss": chunked_loss,
+    "norms": norms,
+    "gradient-norm": gradient_norm,
     "compiled-blocks": compiled_blocks,
     "liger": liger,
     "adapters": adapters,

@@ -159,10 +159,22 @@ def built_engine(
 # -------------------------------------------------------------------------------------------------------------- Trainer
 
 
+def nf4() -> Any:
+    """The format of ``--quantizer nf4``: blocks of 64, whose scales are quantized too, and products in bf16."""
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
 def train_peer(
     weights: Path, size: Size, case: dict[str, Any], *, steps: int, length: int, rows: int
 ) -> dict[str, Any]:
-    """Train by ``transformers.Trainer``; ``case`` may ask for ``liger``, ``compile``, ``recompute``, ``lora`` and ``pure_bf16``."""
+    """Train by ``transformers.Trainer``; ``case`` may have ``liger``, ``compile``, ``recompute``, ``lora``, ``nf4`` and ``pure_bf16``."""
     from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
     clock = Clock()
@@ -210,7 +222,8 @@ def train_peer(
         use_liger_kernel=bool(case.get("liger")),
     )
     dtype = torch.bfloat16 if case.get("pure_bf16") or case.get("lora") else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype, attn_implementation="sdpa")
+    four_bits = {"quantization_config": nf4(), "device_map": {"": 0}} if case.get("nf4") else {}
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype, attn_implementation="sdpa", **four_bits)
     if case.get("lora"):
         model = with_peft(model, RANK)
     clock.last = time.perf_counter()

@@ -1,6 +1,6 @@
 """mt-serve beside ``transformers serve``, plain and with continuous batching: tokens per second, and the time to the first token.
 
-    python benchmarks/serve.py [--repeats 2] [--requests 64] [--clients 8] [--out benchmarks/results/serve.json]
+    python benchmarks/serve.py [--repeats 2] [--requests 64] [--clients 8] [--device cpu] [--out benchmarks/results/serve.json]
 
 A Llama of 25M random parameters, whose tokenizer has no end token, so that each answer has all its tokens. Prompts of 16 to 256 tokens,
 answers of 64, greedy, streamed over HTTP by as many clients. The servers take turns, each started anew and warmed by two requests, with
@@ -55,11 +55,11 @@ def write_model(folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def commands(folder: Path, port: int) -> dict[str, list[str]]:
-    """Server → its command."""
+def commands(folder: Path, port: int, device: str) -> dict[str, list[str]]:
+    """Server → its command. ``mt-serve`` takes the GPU that it sees."""
     theirs = "import sys; from transformers.cli.transformers import main; sys.argv[0] = 'transformers'; main()"
     transformers = [sys.executable, "-c", theirs, "serve", str(folder), "--port", str(port)]
-    transformers += ["--dtype", "float32", "--device", "cpu"]
+    transformers += ["--dtype", "float32", "--device", device]
     mt = [sys.executable, "-m", "mt_plugin_serve.command", "--weights", str(folder), "--port", str(port)]
     return {
         "mt-serve": [*mt, "--name", str(folder)],
@@ -165,19 +165,24 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    if given.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     rows, wanted = list[dict[str, Any]](), list[list[str]]()
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "llama"
         write_model(model)
-        names = given.only or list(commands(model, 0))
+        names = given.only or list(commands(model, 0, given.device))
         for repeat in range(given.repeats):
             for name in names if repeat % 2 == 0 else names[::-1]:
                 port = free_port()
-                row = measure(commands(model, port)[name], port, str(model), prompts(given.requests), given.clients)
+                row = measure(
+                    commands(model, port, given.device)[name], port, str(model), prompts(given.requests), given.clients
+                )
                 said = row.pop("texts", [])
                 wanted = wanted or said
                 same = sum(one == other for one, other in zip(said, wanted, strict=False))

@@ -101,7 +101,7 @@ READ_LATER = (
     *("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "GOMP_SPINCOUNT", "PYTHONPATH", "TOKENIZERS_PARALLELISM"),
     # Libraries set these in a process of tests that imports them: lm_eval, scikit-learn and torch.
     *("HF_XET_HIGH_PERFORMANCE", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),
-    *("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR"),
+    *("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH"),
 )
 """Variables that may differ all the same: ``PYTHONPATH`` is followed, and with one thread and no GPU the others change nothing."""
 
