@@ -44,7 +44,6 @@ ELSEWHERE = {
     "nn/compilation.py": "tests/train/engine/test_compilation.py",
     "nn/context.py": "tests/core/nn/test_attention.py",
     "nn/exchange.py": "tests/train/engine/test_experts.py",
-    "nn/flex.py": "tests/core/nn/test_attention.py",
     "nn/objective.py": "tests/core/nn/test_collation.py",
     "nn/sinks.py": "tests/core/nn/test_attention.py",
     "nn/router.py": "tests/core/nn/test_experts.py",
