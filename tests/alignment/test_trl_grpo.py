@@ -203,8 +203,11 @@ def padded(values: Values, fill: float) -> Tensor:
 
 
 def assert_equal(ours: Tensor, theirs: Tensor, models: Ours) -> None:
-    """Compare losses, and the gradients of all weights together."""
-    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=TOLERANCE)
+    """Compare losses, and the gradients of all weights together.
+
+    A loss of 0.005 is the mean of advantages and KL of either sign and up to 1, which fp32 rounds to 6e-8 each: hence the least distance.
+    """
+    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=TOLERANCE, abs=3e-7)
     one, other = gradient(ours, models.model), gradient(theirs, models.theirs)
     apart = torch.stack([(one[name] - other[name]).norm() for name in one]).norm()
     length = torch.stack([each.norm() for each in other.values()]).norm()

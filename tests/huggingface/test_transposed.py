@@ -32,11 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def train(folder: Path, path: Path, *words: str) -> Path:
-    assert (
-        run(["--model.weights", str(folder), *words, *SMALL, *STEPS, "--optimizer.lr", "0.01", "--output", str(path)])
-        == 0
-    )
+def train(folder: Path, path: Path, *words: str, rate: str = "0.01") -> Path:
+    given = ["--model.weights", str(folder), *words, *SMALL, *STEPS, "--optimizer.lr", rate, "--output", str(path)]
+    assert run(given) == 0
     return path
 
 
@@ -66,7 +64,7 @@ def test_other_adapters_reach_them_and_are_merged(folder: Path, adapter: str, tm
 
 
 def test_four_bits_reach_them(folder: Path, tmp_path: Path) -> None:
-    path = train(folder, tmp_path / "run", "--adapter", "lora", "--quantizer", "nf4")
+    path = train(folder, tmp_path / "run", "--adapter", "lora", "--quantizer", "nf4", rate="1e-5")
     ours, before = logits_of_run(path, IDS), logits_of(folder, IDS)
     assert (ours - before).norm() / before.norm() < 0.5, "a tenth is lost by four bits, all by another orientation"
     assert export(["--run", str(path), "--merge", "--output", str(tmp_path / "merged")]) == 0
