@@ -8,8 +8,8 @@ go on. ``--resume`` leaves out what has a line already. Cases of one group train
 compared with those of the group's first case, and the table names the ones that are further apart than ``--far`` (relative).
 
 Nothing is downloaded: weights are drawn on the device by shape. With ``--size tiny`` everything runs on a CPU too, which says whether
-it works and nothing about speed. Peers need accelerate, and peft and liger-kernel where their
-names say so; QLoRA needs bitsandbytes.
+it works and nothing about speed, but for the peer's QLoRA. Peers need accelerate, and peft and liger-kernel where their names say so;
+QLoRA needs bitsandbytes.
 """
 
 from __future__ import annotations

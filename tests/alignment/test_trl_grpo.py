@@ -28,7 +28,8 @@ TOKENS, LONGEST = sum(map(len, ANSWERS)), max(map(len, ANSWERS))
 GAINED = [1.2, -0.7, 0.9, -0.3]
 SHIFTS = (0.3, -0.3, 0.03, 0.02)
 """The first two answers are beyond a bound."""
-LOW, HIGH, BETA, CAP = 0.1, 0.15, 0.2, 1.3
+LOW, HIGH, BETA, CAP = 0.1, 0.15, 0.5, 1.3
+"""With a ``BETA`` of 0.2 advantages and KL cancel to a loss of 0.005, of which fp32 keeps too few digits on some processors."""
 Values = Sequence[Sequence[float]]
 
 
@@ -203,11 +204,8 @@ def padded(values: Values, fill: float) -> Tensor:
 
 
 def assert_equal(ours: Tensor, theirs: Tensor, models: Ours) -> None:
-    """Compare losses, and the gradients of all weights together.
-
-    A loss of 0.005 is the mean of advantages and KL of either sign and up to 1, which fp32 rounds to 6e-8 each: hence the least distance.
-    """
-    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=TOLERANCE, abs=3e-7)
+    """Compare losses, and the gradients of all weights together."""
+    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=TOLERANCE)
     one, other = gradient(ours, models.model), gradient(theirs, models.theirs)
     apart = torch.stack([(one[name] - other[name]).norm() for name in one]).norm()
     length = torch.stack([each.norm() for each in other.values()]).norm()

@@ -85,7 +85,7 @@ def test_without_gradients_the_bits_are_the_same(centred: bool) -> None:
 
 
 def compiled_outputs(function: Callable[..., Tensor], *inputs: Tensor) -> list[fx.Node]:
-    """What makes the outputs of each ``autograd.Function`` in the graph that torch's compiler traces of a call."""
+    """Return the nodes that make the outputs of each ``autograd.Function``, in the graph that torch's compiler traces of a call."""
     found: list[fx.Node] = []
 
     def note(graph: fx.GraphModule, example_inputs: Any) -> fx.GraphModule:

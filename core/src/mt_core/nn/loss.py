@@ -131,9 +131,9 @@ class _LinearLoss(torch.autograd.Function):
                 continue
             factor_C1 = scale_C1 * (1 + 2 * terms.z * log_z_C1) if terms.z else scale_C1
             if sum_C1 is not None:
-                delta_CV = exp_CV.mul_(factor_C1 / sum_C1)
-            else:
-                delta_CV = exp_CV if weights_n is None and not terms.z else exp_CV.mul_(factor_C1)
+                factor_C1 = factor_C1 / sum_C1
+            is_one = sum_C1 is None and weights_n is None and not terms.z
+            delta_CV = exp_CV if is_one else exp_CV.mul_(factor_C1)
             delta_CV.scatter_add_(1, labels_C1, (smooth - 1) * scale_C1)
             if smooth:
                 delta_CV -= scale_C1 * (smooth / vocabulary)

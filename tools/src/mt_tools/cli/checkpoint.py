@@ -19,7 +19,7 @@ from mt_train.checkpoint.files import amount
 from mt_train.checkpoint.folder import LOCK
 from mt_train.checkpoint.lock import hold_lock
 from mt_train.checkpoint.manifest import MANIFEST, STEP_FOLDER, is_whole
-from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, SavedCheckpoint, missing, verify
+from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, SavedCheckpoint, no_checkpoint_error, verify
 from mt_train.config.files import section_of
 from mt_train.config.names import expand
 from mt_train.config.sections import CheckpointConfig
@@ -121,7 +121,7 @@ def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
     known = {path for path, _ in found}
     found += [(each.path, verify) for each in store.checkpoints() if each.path not in known]
     if not found:
-        raise missing(run, "give a run's folder")
+        raise no_checkpoint_error(run, "give a run's folder")
     try:
         store.latest()
     except CheckpointError:
@@ -161,7 +161,7 @@ def _open(arguments: argparse.Namespace) -> tuple[CheckpointStore, tuple[SavedCh
     store = CheckpointStore(run)
     saved = store.checkpoints()
     if not saved:
-        raise missing(run, "give a run's folder")
+        raise no_checkpoint_error(run, "give a run's folder")
     return store, saved
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_core.errors import CheckpointError, nearest
+from mt_core.errors import CheckpointError, did_you_mean
 from mt_core.files.writing import sync
 from mt_train.checkpoint.files import amount, free_bytes, is_full, refuse_special, replace_text, sizes, warn
 from mt_train.checkpoint.manifest import (
@@ -295,11 +295,11 @@ def find(path: Path) -> Path:
     except OSError as error:
         raise CheckpointError(f"{path.absolute()} cannot be read: {error.strerror}; check its permissions") from error
     if latest is None:
-        raise missing(path, "give a run's folder or one of its checkpoints")
+        raise no_checkpoint_error(path, "give a run's folder or one of its checkpoints")
     return latest
 
 
-def missing(path: Path, fix: str) -> CheckpointError:
+def no_checkpoint_error(path: Path, fix: str) -> CheckpointError:
     """Return the error that a path has no checkpoint; where nothing is there, it names the run beside it that is spelled most alike."""
     if path.is_dir():
         return CheckpointError(f"{path.absolute()} holds no checkpoint (no {MANIFEST} and no {FOLDER}/step-…); {fix}")
@@ -307,6 +307,4 @@ def missing(path: Path, fix: str) -> CheckpointError:
         runs = [each.name for each in path.absolute().parent.iterdir() if has_checkpoint(each)]
     except OSError:  # no folder, or none that may be read: there is nothing to suggest
         runs = []
-    near = nearest(path.name, runs)
-    hint = f". Did you mean {path.parent / near}?" if near else ""
-    return CheckpointError(f"{path.absolute()} does not exist; {fix}{hint}")
+    return CheckpointError(f"{path.absolute()} does not exist; {fix}. {did_you_mean(path.name, runs)}".rstrip(" ."))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from mt_core.errors import ConfigError
 from mt_core.nn import DividesExperts, Received, exclude_from_compile
 from mt_train.engine.layout import no_experts, undivided_experts
+from mt_train.engine.norms import squared_norm
 from mt_train.engine.processes import Process, redirect_prints
 
 _Model = TypeVar("_Model", bound=nn.Module)
@@ -88,11 +89,11 @@ class ExpertRanks:
 
     def whole_norm(self, parameters: Iterable[Tensor]) -> Tensor:
         """Return the gradient's norm at ZeRO 0, each expert counted once: DeepSpeed would average norms of other experts. Collective."""
-        squares = torch.zeros(2, dtype=torch.float64, device=self._device)
+        whole, divided = list[Tensor](), list[Tensor]()
         for parameter in parameters:
             if parameter.grad is not None:
-                divided = int(part_of(parameter)[1] > 1)
-                squares[divided] += torch.linalg.vector_norm(parameter.grad, dtype=torch.float64).square()
+                (divided if part_of(parameter)[1] > 1 else whole).append(parameter.grad)
+        squares = torch.stack([squared_norm(each, self._device) for each in (whole, divided)])
         dist.all_reduce(squares[1:], group=self.group)
         return squares.sum().sqrt().float()
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mt_core.nn import Batch
 from mt_train.engine.engine import Engine
+from mt_train.engine.norms import squared_norm
 from mt_train.engine.processes import all_reduce
 from mt_train.engine.step import weighted_loss
 from mt_train.engine.step_result import StepResult, StepSize
@@ -45,7 +46,7 @@ class FusedEngine(Engine):
         squares: list[Tensor] = []
         device = self.process.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []), self.block_figures.sums.collecting():
-            sums = self._pass(batch, size, lambda each: squares.append(_squared_norm(each)))
+            sums = self._pass(batch, size, lambda each: squares.append(squared_norm([_gradient(each)], device)))
         norm = torch.stack(squares).sum().sqrt()
         wish = torch.full((1,), float(stop()), device=device)
         sums = all_reduce(torch.cat([sums, self._block_pairs(sums), wish]))
@@ -75,13 +76,11 @@ class FusedEngine(Engine):
         parameter.grad = None
 
     def _update_one(self, parameter: nn.Parameter, factor: float) -> None:
-        assert parameter.grad is not None, "see _take_gradient"
-        parameter.grad.mul_(factor)
+        _gradient(parameter).mul_(factor)
         optimizer: Any = self.inner_optimizer
         optimizer.step_of(parameter, self._group_of[id(parameter)])
 
 
-def _squared_norm(parameter: nn.Parameter) -> Tensor:
+def _gradient(parameter: nn.Parameter) -> Tensor:
     assert parameter.grad is not None, "see FusedEngine._take_gradient"
-    norm: Tensor = torch.linalg.vector_norm(parameter.grad, dtype=torch.float64)
-    return norm.square()
+    return parameter.grad

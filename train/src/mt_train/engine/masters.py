@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mt_train.engine.norms import squares
+from mt_train.engine.norms import squared_norm
 from mt_train.engine.processes import all_reduce
 from mt_train.engine.settings import BUCKET_NUMBERS
 
@@ -170,8 +170,7 @@ class MasterWeights:
 
     def _gradient_norm(self) -> Tensor:
         gradients = (gradient for bucket in self.buckets for gradient in bucket.gradients())
-        nothing = torch.zeros((), dtype=torch.float64, device=self.buckets[0].master.device)
-        total = torch.stack([nothing, *squares(gradients)]).sum()
+        total = squared_norm(gradients, self.buckets[0].master.device)
         return (all_reduce(total) if self.buckets[0].ranks > 1 else total).sqrt().float()
 
     # What reads and writes slices by name (fragments, access) follows DeepSpeed's links from a parameter to its piece and its state.

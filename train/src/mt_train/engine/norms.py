@@ -14,16 +14,25 @@ SQUARED_AT_ONCE = 1 << 20
 """Numbers of a CPU whose squares are added up in one call: torch makes a copy in fp64 of them."""
 
 
-def squares(gradients: Iterable[Tensor]) -> list[Tensor]:
-    """Return numbers in fp64 that add up to the square of the norm of all gradients.
+def squared_norm(gradients: Iterable[Tensor], device: torch.device) -> Tensor:
+    """Return the square of the norm of all gradients, a number in fp64 on the device; 0 of none.
 
-    A GPU reads each gradient once, in few kernels for all of them, and copies none.
+    A GPU takes them in few kernels and copies none. A CPU squares them piece by piece.
     """
     given = list(gradients)
-    if given and all(gradient.is_cuda for gradient in given):
-        return [norm.square() for norm in torch._foreach_norm(given, 2, torch.float64)]
-    pieces = (piece for gradient in given for piece in torch.split(gradient, SQUARED_AT_ONCE))
-    return [torch.linalg.vector_norm(piece, dtype=torch.float64).square() for piece in pieces]
+    if not given:
+        return torch.zeros((), dtype=torch.float64, device=device)
+    if all(map(_has_kernel, given)):
+        norms = torch._foreach_norm(given, 2, torch.float64)
+    else:
+        pieces = (piece for gradient in given for piece in torch.split(gradient, SQUARED_AT_ONCE))
+        norms = tuple(torch.linalg.vector_norm(piece, dtype=torch.float64) for piece in pieces)
+    return torch.stack(norms).square().sum().to(device)
+
+
+def _has_kernel(gradient: Tensor) -> bool:
+    """Return whether torch has a kernel that reads the gradient's type and adds up in fp64."""
+    return gradient.is_cuda
 
 
 def settle_norm(optimizer: Any) -> None:
@@ -34,7 +43,7 @@ def settle_norm(optimizer: Any) -> None:
     clip = optimizer.unscale_and_clip_grads
 
     def norm_of(gradients: Sequence[Tensor], params: Any, norm_type: float = 2) -> Tensor:
-        return all_reduce(torch.stack(squares(gradients)).sum().to(params[0].device)).sqrt()
+        return all_reduce(squared_norm(gradients, params[0].device)).sqrt()
 
     def clip_by(gradients: Any, norm: Any) -> None:
         clip(gradients, torch.as_tensor(norm).float())
@@ -55,8 +64,7 @@ def pipeline_norm(zero: Any) -> Tensor:
         for gradient, parameter in zip(real, parameters, strict=False):  # the last gradient may be padding too
             if not parameter.ds_pipe_replicated:
                 counted.append(gradient)
-    nothing = torch.zeros((), dtype=torch.float64, device=zero.device)
-    return all_reduce(torch.stack([nothing, *squares(counted)]).sum()).sqrt()
+    return all_reduce(squared_norm(counted, zero.device)).sqrt()
 
 
 def never_empty(zero: Any) -> None:

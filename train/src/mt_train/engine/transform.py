@@ -20,6 +20,7 @@ from mt_core.errors import ComponentError
 from mt_core.groups import whole_shape
 from mt_core.protocols import GradientTransform
 from mt_train.engine.fragments import gradient_slice
+from mt_train.engine.norms import squared_norm
 from mt_train.engine.processes import all_reduce
 from mt_train.engine.stateful import StatefulEngine
 
@@ -109,14 +110,14 @@ class PreconditionedGradients:
 
     def _clip(self) -> float:
         """Bound the gradients of all trained parameters, and return their norm: summed in fp64 and rounded, as everywhere."""
-        device, squares, slices = self._engine.process.device, [], []
+        slices, counted = list[Tensor](), list[Tensor]()
         for _, parameter in self._engine.named_parameters():
             found = self._slice(parameter) if parameter.requires_grad else None
             if found is not None:
                 slices.append(found[1])
                 if not getattr(parameter, "ds_pipe_replicated", False):  # another stage counts its copy
-                    squares.append(torch.linalg.vector_norm(found[1], dtype=torch.float64).square())
-        total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=device)
+                    counted.append(found[1])
+        total = squared_norm(counted, self._engine.process.device)
         norm, most = float(all_reduce(total).sqrt().float()), self._engine.plan.clip_norm
         if most and math.isfinite(norm) and norm > most:
             torch._foreach_mul_(slices, most / (norm + 1e-6))

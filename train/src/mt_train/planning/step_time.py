@@ -1,7 +1,7 @@
 """Time of an optimizer step on paper: operations, bytes of memory and bytes on the wire over what a GPU does of each. Imports no torch.
 
-The constants are fitted to published runs of other frameworks (``benchmarks/plan_constants.py``), and two of ours on one H200
-were 0 to 15 % slower than they say (docs/log.md, "The first GPU"). They rank layouts that differ by a fifth, and promise no throughput.
+The constants are fitted to published runs of other frameworks (``benchmarks/plan_constants.py``); two models of ours on one H200 were up to
+15 % slower than they say (docs/log.md, "The first GPU"). They rank layouts that differ by a fifth, and promise no throughput.
 
 Letters: n numbers of a rank's layers before ZeRO, W ranks that share them, p stages of a pipeline, m micro-batches, t tokens of one on a
 rank, L blocks, D model width, N·H and K·H widths of queries and of keys.
