@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,6 +161,7 @@ FAULTS = {
     ),
     "no run": (["--run", "{run}/nothing", "--prompt", "x"], "nothing does not exist", 1),
     "no checkpoint": (["--run", "{run}/none", "--prompt", "x"], "does not exist", 1),
+    "no weights": (["--weights", "{run}/none", "--prompt", "x"], "{run}/none does not exist; give a folder or file", 1),
     "nothing asked": (["--run", "{run}"], "give one of --prompt TEXT, --chat, or --prompts FILE", 2),
     "two questions": ([*ASK, "--chat"], "got prompt, chat", 2),
     "cold": ([*ASK, "--temperature", "0"], "--temperature must be at least 0.001", 2),
@@ -186,8 +189,26 @@ def test_a_fault_gets_one_clear_message(fault: str, run: Path, capsys: pytest.Ca
     words, says, code = FAULTS[fault]
     assert main([word.replace("{run}", str(run)) for word in words]) == code
     captured = capsys.readouterr()
-    assert says in captured.err
+    assert says.replace("{run}", str(run)) in captured.err
     assert captured.out == ""
+
+
+def test_what_is_not_there_is_told_before_torch_is_imported(tmp_path: Path) -> None:
+    """All commands that read a run or weights, in one process."""
+    code = (
+        "import sys, mt_plugin_serve.command as serve, mt_tools.cli.convert as convert, mt_tools.cli.generate as generate\n"
+        "for source in ('--run', '--weights'):\n"
+        "    assert generate.main([source, 'none', '--prompt', 'x']) == 1\n"
+        "    assert generate.main([source, 'none', '--chat']) == 1\n"
+        "    assert serve.main([source, 'none', '--port', '0']) == 1\n"
+        "assert convert.main(['none', 'out']) == 1\n"
+        "assert 'torch' not in sys.modules, 'torch is imported'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 7
+    assert all(line.startswith(f"error: {tmp_path}/none does not exist; give ") for line in lines)
 
 
 def test_a_damaged_checkpoint_is_refused_by_name(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

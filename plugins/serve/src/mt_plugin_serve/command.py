@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import UsageError, notice
-from mt_tools import add_source_options, expand_paths, source_faults
+from mt_tools import add_source_options, expand_paths, refuse_absent, source_faults
 from mt_train.command import describe_version, expand, parse_and_run
 
 from .access import LOOPBACK, Access
@@ -110,6 +110,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             else "\n".join([f"{len(faults)} faults:", *(f"  {each}" for each in faults)])
         )
     limits, access = Limits(**_limits(arguments)), _access(arguments.host)
+    refuse_absent(arguments)
     from .server import listen, serve
 
     sock = listen(arguments.host, arguments.port)

@@ -47,11 +47,14 @@ other commands: mt-convert {{{",".join(COMMANDS)}}} … (each with --help)""",
 
 
 def _folder(arguments: argparse.Namespace) -> int:
-    from mt_tools.convert.folder import convert
-    from mt_tools.convert.source import open_source
+    from mt_tools.convert.source import locate_source, open_source
 
     size, out = shard_bytes(arguments.shard_size), unused_path(arguments.out)
-    source = open_source(str(expand(arguments.source)), discover_plugins(arguments.block_plugin), arguments.model)
+    given = str(expand(arguments.source))
+    locate_source(given)  # before torch is imported
+    from mt_tools.convert.folder import convert
+
+    source = open_source(given, discover_plugins(arguments.block_plugin), arguments.model)
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
     print(f"{out}: {describe_files(out)}")
     return 0

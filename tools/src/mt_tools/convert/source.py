@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.components import ModelFamily, WeightsFormat
-from mt_core.errors import UsageError, WeightsError
+from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.weights import Loaders
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest
 from mt_train.checkpoint.store import find, verify
-from mt_train.plugins.hub import locate
+from mt_train.plugins.hub import locate_existing
 from mt_train.plugins.resolve import resolve
 from mt_train.plugins.weights_family import family_of
 from mt_train.plugins.whole_models import encoders_of
@@ -60,9 +60,7 @@ def open_source(
 
     Raises ``WeightsError``, ``CheckpointError`` or ``ConfigError`` for what is missing, damaged or not supported.
     """
-    path = locate(given)
-    if not path.exists():
-        raise WeightsError(f"{path} does not exist; give a folder of weights, a run, or one of its checkpoints")
+    path = locate_source(given)
     if (path / "run.yaml").is_file() or (path / MANIFEST).is_file():
         if tokenizer:
             raise UsageError(f"{path} is a run; write it into a folder first (mt-convert {path} FOLDER)")
@@ -75,6 +73,11 @@ def open_source(
     )
     parts = Parts.of(resolve(raw, host))
     return Source(path, parts, _writer(parts), None)
+
+
+def locate_source(given: str) -> Path:
+    """Return the folder that a path, or a name on the Hub, means. Raises ``WeightsError`` where nothing is there."""
+    return locate_existing(given, "give a folder of weights, a run, or one of its checkpoints")
 
 
 def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:

@@ -15,7 +15,7 @@ from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.config.names import expand
-from mt_train.plugins.hub import locate
+from mt_train.plugins.hub import locate, locate_existing
 from mt_train.plugins.resolve import resolve
 from mt_train.plugins.whole_models import encoders_of
 
@@ -70,6 +70,20 @@ def open_source(arguments: argparse.Namespace) -> LoadedModel:
     return load(parts, checkpoint, notice, averaged=arguments.averaged)
 
 
+def refuse_absent(arguments: argparse.Namespace) -> None:
+    """Raise what ``find_source`` does for a run or weights that are not there, before torch is imported."""
+    if arguments.weights is not None:
+        locate_existing(str(arguments.weights), "give a folder or file of weights")
+    else:
+        _checkpoint(arguments)
+
+
+def _checkpoint(arguments: argparse.Namespace) -> Path:
+    from mt_train.checkpoint.store import find
+
+    return find(arguments.run or arguments.checkpoint)
+
+
 def find_source(arguments: argparse.Namespace, *, asks_media: bool = False) -> tuple[Parts, Path | None]:
     """Return the parts of the model, and its checkpoint where it is one of a run.
 
@@ -86,9 +100,7 @@ def find_source(arguments: argparse.Namespace, *, asks_media: bool = False) -> t
         if arguments.adapter_folder is not None:
             raw = with_adapter(raw, arguments.adapter_folder, host)
         return Parts.of(resolve(raw, host)), None
-    from mt_train.checkpoint.store import find
-
-    checkpoint = find(arguments.run or arguments.checkpoint)
+    checkpoint = _checkpoint(arguments)
     raw = run_config(checkpoint)
     if arguments.tokenizer:
         raw["tokenizer"] = {"name": arguments.tokenizer, **path}

@@ -31,6 +31,14 @@ def locate(weights: str) -> Path:
     return _snapshot(weights)
 
 
+def locate_existing(weights: str, fix: str) -> Path:
+    """Return what ``locate`` finds. Raises ``WeightsError`` where nothing is there, with what to give instead."""
+    path = locate(weights)
+    if not path.exists():
+        raise WeightsError(f"{path.absolute()} does not exist; {fix}")
+    return path
+
+
 def _snapshot(weights: str) -> Path:
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError

@@ -46,7 +46,7 @@ def name_family(draft: Draft) -> None:
     if path is None or not isinstance(given, dict) or given.get("name") is not None:
         return
     if not path.exists():
-        draft.fault("model.weights", f"{path} does not exist.", "Give a folder or file of weights.")
+        draft.fault("model.weights", f"{path.absolute()} does not exist.", "Give a folder or file of weights.")
         return
     try:
         given["name"] = family_of(path, draft.host)
@@ -123,7 +123,7 @@ def _shape(draft: Draft, family: ModelFamily, source: ModelOptions) -> Mapping[s
 
 def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, path: Path) -> Mapping[str, Any] | None:
     if not path.exists():
-        draft.fault("model.weights", f"{path} does not exist.", "Give a folder or file of weights.")
+        draft.fault("model.weights", f"{path.absolute()} does not exist.", "Give a folder or file of weights.")
         return None
     reader = next((candidate for candidate in family.formats if candidate.matches(path)), None)
     if reader is None:

@@ -141,7 +141,7 @@ def own_source(tokenizer: Tokenizer) -> str:
         template = template.get("default")
     if not isinstance(template, str):
         raise DataError(
-            "the tokenizer has no chat template, which says how turns are written down; choose one with --data.template (chatml, "
-            "alpaca for instructions, plain for nothing between turns, a Jinja file …), or for a trained model with --chat-template FILE"
+            "the tokenizer has no chat template, so nothing says how turns are written down; give one by name (chatml; alpaca for "
+            "instructions; plain for nothing between turns) or as a Jinja file: --data.template to train, --chat-template to ask a model"
         )
     return template
