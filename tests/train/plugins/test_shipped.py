@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from mt_core.cli.plugins import main as mt_plugins
 from mt_core.errors import ConfigError, UnknownComponentError
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.discovery import load_plugins
@@ -52,6 +55,21 @@ def test_a_run_and_a_recipe_say_so(small_host: PluginHost) -> None:
         resolve({"model": "llama", "adapter": "dora"}, small_host)
     with pytest.raises(UnknownComponentError, match="recipe 'dpo' comes with mt-plugin-alignment"):
         list(read_recipe("dpo", small_host))
+
+
+def test_a_new_plugin_that_is_not_installed_is_met_with_its_pip_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert mt_plugins(["new", "adapter", "shy-lora"]) == 0
+    host, folder = load_plugins(), tmp_path / "mt-plugin-shy-lora"
+    for place, given in ((tmp_path, "mt-plugin-shy-lora"), (folder, ".")):
+        monkeypatch.chdir(place)
+        with pytest.raises(UnknownComponentError, match=f"{folder} is a plugin of that name: pip install -e {given}$"):
+            find_offer(host, "adapter", "shy_lora")
+    (folder / "pyproject.toml").write_text("project = [")
+    with pytest.raises(UnknownComponentError, match="Installed: "):
+        find_offer(host, "adapter", "shy-lora")
 
 
 def test_a_name_that_nobody_offers_is_answered_with_the_nearest() -> None:

@@ -17,7 +17,14 @@ from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_backend import build_backend
 from mt_tools.cli.generate_faults import asking_faults, option
 from mt_tools.generation.media import MediaFiles, parse_media
-from mt_tools.generation.source import SOURCE_PATHS, add_source_options, expand_paths, find_source, refuse_absent, source_faults
+from mt_tools.generation.source import (
+    SOURCE_PATHS,
+    add_source_options,
+    expand_paths,
+    find_source,
+    refuse_absent,
+    source_faults,
+)
 from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
 from mt_train.config.run import RunConfig

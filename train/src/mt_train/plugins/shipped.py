@@ -1,4 +1,4 @@
-"""Names that distributions of this project offer, so that a name whose distribution is not installed is met with its ``pip`` line.
+"""Names that distributions of this project offer, or a new plugin beside, so that one that is not installed is met with its ``pip`` line.
 
 ``shipped.json`` has them by kind and distribution; ``python tests/reference/write_pages.py`` writes it.
 """
@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from mt_core.errors import UnknownComponentError
 from mt_core.plugins.host import Offer, PluginHost
@@ -17,12 +19,17 @@ FILE = "shipped.json"
 
 
 def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
-    """Return the component of a kind and name. Raises ``UnknownComponentError``, with the line that installs it if it is one of ours."""
+    """Return the component of a kind and name. Raises ``UnknownComponentError``, with the line that installs it where that is known."""
     try:
         return host.get(kind, name)
     except UnknownComponentError as error:
+        installed = {plugin.info.distribution for plugin in host.plugins}
+        if (folder := _new_plugin(name)) is not None and _distribution(name) not in installed:
+            raise UnknownComponentError(
+                f"no {words(kind)} named {name!r} is installed; {folder.absolute()} is a plugin of that name: pip install -e {folder}"
+            ) from error
         distribution = distribution_of(kind, name)
-        if distribution is None or any(plugin.info.distribution == distribution for plugin in host.plugins):
+        if distribution is None or distribution in installed:
             raise
         raise UnknownComponentError(
             f"{words(kind)} {name!r} comes with {distribution}, which is not installed here: pip install {distribution}"
@@ -33,6 +40,24 @@ def distribution_of(kind: str, name: str) -> str | None:
     """Return the distribution of this project that offers a component; ``None`` for a name that none offers."""
     short = canonicalize(name)
     return next((distribution for distribution, names in _table().get(kind, {}).items() if short in names), None)
+
+
+def _distribution(name: str) -> str:
+    """Return how ``mt-plugins new`` calls the distribution of a plugin."""
+    return f"mt-plugin-{canonicalize(name)}"
+
+
+def _new_plugin(name: str) -> Path | None:
+    """Return the folder that ``mt-plugins new`` has made for a name, where it lies here or is the one that the command runs in."""
+    distribution = _distribution(name)
+    for folder in (Path(distribution), Path()):
+        try:
+            about = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # none there, or none that can be read: what is installed is told instead
+            continue
+        if isinstance(project := about.get("project"), dict) and project.get("name") == distribution:
+            return folder
+    return None
 
 
 @cache
