@@ -44,6 +44,16 @@ def test_each_kind_of_error_has_its_code_and_no_traceback(
     assert "Traceback" not in said
 
 
+def test_an_error_that_nobody_expected_says_where_it_was_raised(capsys: pytest.CaptureFixture[str]) -> None:
+    def misspell() -> int:
+        return names["scale"]
+
+    names: dict[str, int] = {}
+    assert run_command(misspell, debug=False) == 1
+    line = misspell.__code__.co_firstlineno + 1
+    assert f"unexpected KeyError: 'scale' ({__file__}, line {line}; --debug" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("code", [0, None, 7, "enough"])
 def test_code_that_leaves_with_whatever_code_has_failed(code: object, capsys: pytest.CaptureFixture[str]) -> None:
     def leave() -> int:

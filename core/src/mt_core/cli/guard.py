@@ -86,9 +86,7 @@ def _run(action: Callable[[], int], debug: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.filename is None:
-            return _report_unexpected(error, debug)
-        _report(str(of_system(error)), debug)
+        _report(_unexpected(error) if error.filename is None else str(of_system(error)), debug)
         return 1
     except UnicodeEncodeError as error:  # half of a character, which JSON and Python can have, and no file's name
         _report(
@@ -97,12 +95,16 @@ def _run(action: Callable[[], int], debug: bool) -> int:
         )
         return 2
     except Exception as error:  # noqa: BLE001 - the last line of defence; the traceback is in the log and with --debug
-        return _report_unexpected(error, debug)
+        _report(_unexpected(error), debug)
+        return 1
 
 
-def _report_unexpected(error: Exception, debug: bool) -> int:
-    _report(f"unexpected {type(error).__name__}: {error} (--debug shows where; the run's logs/ have it too)", debug)
-    return 1
+def _unexpected(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{last.filename}, line {last.lineno}"
+    return (
+        f"unexpected {type(error).__name__}: {error} ({place}; --debug shows where from; the run's logs/ have it too)"
+    )
 
 
 def _without_exits(action: Callable[[], int]) -> int:
