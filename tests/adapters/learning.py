@@ -24,7 +24,7 @@ import torch
 from catalogue import TINY, constant_of, host_of, modules, small_options
 from torch import Tensor
 
-from mt_conformance.adapter import single_process
+from mt_conformance.adapter_model import single_process
 from mt_conformance.forward import mean_loss, rows_of
 from mt_conformance.layouts import small_run
 from mt_conformance.plain_training import PlainTraining

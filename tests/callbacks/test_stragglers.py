@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mt_core import CallbackContext, UsageError
-from mt_plugin_callbacks.stragglers import Change, DeviationWatch, Stopwatch, Stragglers, StragglersConfig, Watch
+from mt_plugin_callbacks.stragglers import Change, DeviationWatch, Stragglers, StragglersConfig, Watch
 
 
 def changes(watch: Watch, windows: list[list[float]]) -> list[list[Change]]:
@@ -91,21 +91,6 @@ def test_gradients_that_cannot_be_compared_are_refused(world: int, parallel: dic
     model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(4)))
     with pytest.raises(UsageError, match=said):
         Stragglers(StragglersConfig(gradient_deviations=6)).on_model_built(gradients_context(world, model, **parallel))
-
-
-def test_spans_add_up_and_are_heard_while_a_step_is_computed_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([1.0, 3.0, 10.0, 10.5])
-    monkeypatch.setattr("mt_plugin_callbacks.stragglers.time.perf_counter", lambda: next(times))
-    watch = Stopwatch(torch.device("cpu"))
-    watch.start()
-    watch.stop()
-    assert watch.seconds() == 0
-    watch.listens = True
-    watch.stop()  # of a block that is computed again
-    for _ in range(2):
-        watch.start()
-        watch.stop()
-    assert watch.seconds() == 2.5
 
 
 def test_a_layout_in_which_the_wait_cannot_be_told_apart_is_refused() -> None:

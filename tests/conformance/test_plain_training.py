@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mt_conformance import hermetic_host, tiny
-from mt_conformance.adapter import single_process
+from mt_conformance.adapter_model import single_process
 from mt_conformance.forward import rows_of
 from mt_conformance.layouts import small_run
 from mt_conformance.plain_training import PlainTraining

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +12,17 @@ import torch
 from torch import Tensor
 
 from mt_conformance import tiny, trainer
+from mt_conformance.adapter_model import base_model, begin_adapter, resume_adapter
 from mt_conformance.forward import EXACT, change_tokens, difference, gradients_of, mean_loss, outputs, rows_of
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import LayoutConformance, small_run
 from mt_conformance.plain_training import PlainTraining
-from mt_conformance.weights import fill_weights
 from mt_core.adapters import adapted_layers, merge, unmerge, viewing
 from mt_core.adapters.base import Adapter
 from mt_core.components import AdapterComponent
 from mt_core.errors import ConfigError, UsageError
 from mt_core.nn import Batch, TrainModel
 from mt_core.plugins.host import PluginHost
-
-
-@cache
-def single_process() -> trainer.Process:
-    """One process on the CPU."""
-    return trainer.Process(0, 1, 0, torch.device("cpu"))
-
 
 TOKENS = 24
 
@@ -75,30 +66,17 @@ class BaseAdapterConformance(LayoutConformance):
 
     def base(self, parts: trainer.Parts) -> TrainModel:
         """The model without it, every weight moved away from zero and one."""
-        quantizer = parts.quantizer()
-        plain = fill_weights(parts.model(), wide=True)
-        if quantizer is None:
-            return plain
-        model = trainer.build_quantized(parts.model, quantizer, single_process().device)
-        source = {name: each.detach().clone for name, each in plain.named_parameters()}
-        trainer.fill_model(model, source, seed=0, process=single_process())
-        return model
+        return base_model(parts)
 
     def adapted_model(self, parts: trainer.Parts) -> tuple[TrainModel, Adapter]:
         """The model with it, as a run begins."""
         model = self.base(parts)
-        names = trainer.weight_names(model)
-        adapter = trainer.inject(parts, model, probe=lambda: probe_of_run(parts, model))
-        trainer.start(parts, model, adapter, names, process=single_process())
-        return model, adapter
+        return model, begin_adapter(parts, model)
 
     def resumed_model(self, parts: trainer.Parts, plan: Mapping[str, Any], saved: Mapping[str, Tensor]) -> TrainModel:
         """The model with it as a checkpoint of trained weights gives it: nothing begins anew."""
         model = self.base(parts)
-        adapter = parts.adapter()
-        adapter.plan = json.loads(json.dumps(dict(plan)))
-        adapter.inject(model)
-        model.load_state_dict(saved, strict=False)
+        resume_adapter(parts, model, plan, saved)
         return model
 
     def batches(self, model: TrainModel, count: int = 1) -> list[Batch]:
@@ -312,9 +290,3 @@ class BaseAdapterConformance(LayoutConformance):
             except UsageError:
                 return
             raise AssertionError(f"it declares mergeable=False, and {name} merges; raise UsageError in merged_weight")
-
-
-def probe_of_run(parts: trainer.Parts, model: TrainModel) -> Any:
-    """Return the probe that looks at the rows of the run."""
-    plan = trainer.make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
-    return trainer.probe_of(parts.config, trainer.build_data(parts), plan, single_process(), model)

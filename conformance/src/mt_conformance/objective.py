@@ -7,30 +7,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from mt_conformance import tiny, trainer
+from mt_conformance.gradients import gradients, term_counts
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import LayoutConformance
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.weights import fill_weights
 from mt_core.components import ObjectiveComponent
-from mt_core.model_protocols import HasReference, HasTerms, Objective
+from mt_core.model_protocols import HasReference, Objective
 from mt_core.nn import NOT_TRAINED, Batch, TrainModel
 from mt_core.nn.objective import OBJECTIVE
 from mt_core.plugins.host import PluginHost
 from mt_core.rows import Rejected, Sample
 from mt_train.data.outcomes import encode_rows
-from mt_train.engine.coupling import couple
-from mt_train.engine.step import Reader
 
 ROWS: tuple[Mapping[str, Any], ...] = tuple(
     {"prompt": prompt, "response": chosen, "chosen": chosen, "rejected": rejected, "text": prompt + chosen}
@@ -45,23 +42,6 @@ ROWS: tuple[Mapping[str, Any], ...] = tuple(
 
 REFERENCE = (-1.5, -4.0, -2.25)
 """Values that stand for those of a reference (nats), for one document after another."""
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """The mean loss (nats), and the gradient of every parameter."""
-
-    loss: Tensor
-    by_name: dict[str, Tensor]
-
-    def distance(self, other: Gradients) -> tuple[float, str]:
-        """The largest difference of one parameter's gradient, as a share of its length, and whose it is."""
-        apart = {
-            name: float((mine - other.by_name[name]).norm() / mine.norm().clamp(min=1e-6))
-            for name, mine in self.by_name.items()
-        }
-        worst = max(apart, key=lambda name: apart[name])
-        return apart[worst], worst
 
 
 class BaseObjectiveConformance(LayoutConformance):
@@ -258,34 +238,6 @@ class BaseObjectiveConformance(LayoutConformance):
 def batch_of(objective: Objective, rows: Sequence[Sequence[Sample]], more: int = 0) -> Batch:
     """Collate as the core does: as long as the longest row, and so many places more."""
     return objective.collate(rows, length=max(sum(len(each.ids) for each in row) for row in rows) + more).with_index()
-
-
-def gradients(model: TrainModel, objective: Objective, batches: Sequence[Batch]) -> Gradients:
-    """Return the gradients of the mean loss over what the batches count, and of the means of its terms, as the engine makes it."""
-
-    def read(some: Sequence[Batch], reader: Reader) -> None:
-        with torch.no_grad():
-            for batch in some:
-                reader(model(batch), model.head, batch)
-
-    batches = list(couple(objective, batches, read))
-    model.zero_grad()
-    total = sum(objective.count(batch) for batch in batches)
-    totals: Counter[str] = Counter()
-    for batch in batches:
-        totals.update(term_counts(objective, batch))
-    sums = [objective.loss(model(batch), model.head, batch) for batch in batches]
-    loss = torch.stack([each.loss_sum for each in sums]).sum() / total
-    for name, count in totals.items():
-        loss = loss + torch.stack([each.terms[name][0] for each in sums]).sum() / count
-    loss.backward()  # type: ignore[no-untyped-call]
-    named = model.named_parameters()
-    return Gradients(loss.detach(), {name: each.grad for name, each in named if each.grad is not None})
-
-
-def term_counts(objective: Objective, batch: Batch) -> dict[str, float]:
-    """Return the denominators of the loss's terms; none where it has no terms."""
-    return dict(objective.count_terms(batch)) if isinstance(objective, HasTerms) else {}
 
 
 def with_reference(sample: Sample, objective: Objective) -> Sample:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from mt_core.data.media_parts import media_of
 from mt_core.data.tools import tools_of
-from mt_core.data.turns import content, pairs, turns
+from mt_core.data.turns import content, is_number, pairs, turns
 from mt_core.errors import DataError, did_you_mean, show_value
 from mt_core.rows import Message, Row
 
@@ -152,14 +152,6 @@ def _instruction(row: Row) -> Message:
     return {"role": "user", "content": f"{instruction}\n{more}", "input": more, **media}
 
 
-def _messages(row: Row) -> list[Message]:
-    return _list_turns(row, "messages")
-
-
-def _conversations(row: Row) -> list[Message]:
-    return _list_turns(row, "conversations")
-
-
 def _preferred_turns(row: Row) -> list[Message]:
     prompt, chosen, _ = preference(row)
     return [*prompt, *chosen]
@@ -181,7 +173,7 @@ def _best_scored_turns(row: Row) -> list[Message]:
     """The answer with the highest score, the first of equals."""
     answers = row["answers"]
     fine = isinstance(answers, list) and all(
-        isinstance(each, dict) and isinstance(each.get("text"), str) and _is_number(each.get("score"))
+        isinstance(each, dict) and isinstance(each.get("text"), str) and is_number(each.get("score"))
         for each in answers
     )
     if not fine or not answers:
@@ -267,15 +259,10 @@ def _key(turn: Message) -> tuple[Any, ...]:
     return turn["role"], turn["content"], turn.get("tool_calls"), turn.get("reasoning_content"), turn.get("media")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 SHAPES = (
     Shape(("prompt", "response"), ("system", "history"), _prompt_response),
     Shape(("instruction", "output"), ("input", "system", "history"), _alpaca),
-    Shape(("messages",), ("system", "tools"), _messages),
-    Shape(("conversations",), ("system", "tools"), _conversations),
+    *(Shape((name,), ("system", "tools"), partial(_list_turns, name=name)) for name in ("messages", "conversations")),
     Shape(("chosen", "rejected"), ("prompt", "system", "history", "tools"), _preferred_turns),
     *(
         Shape((name, "chosen", "rejected"), ("system", "tools"), _preferred_turns)

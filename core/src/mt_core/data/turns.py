@@ -82,6 +82,11 @@ def content(value: Any, place: str) -> str:
     )
 
 
+def is_number(value: Any) -> bool:
+    """Return whether this is a number, which a truth value is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _part(part: Any, place: str) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind == "text" and isinstance(part.get("text"), str):
@@ -134,7 +139,7 @@ def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:
             raise DataError(f'{place} has "train": {show_value(train, 60)}; it is true or false.')
         wishes["train"] = train
     if weight is not None:
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not (0 <= weight < math.inf):
+        if not is_number(weight) or not (0 <= weight < math.inf):
             raise DataError(f'{place} has "weight": {show_value(weight, 60)}; it is a number of 0 or more.')
         wishes |= {"weight": float(weight)} if weight else {"train": False}
     return wishes

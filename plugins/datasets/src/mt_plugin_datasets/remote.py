@@ -13,10 +13,8 @@ import hashlib
 import logging
 import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,18 +23,16 @@ from typing import Any, TypeVar
 from mt_core import DataError, first_line, redact
 from mt_core.files import suffix_of
 
+from .remote_cache import hold_folder, lock, make_room
+
 WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each further attempt."""
 PIECE = 1 << 24
 """Bytes to fetch at once."""
 _AT_ONCE = 8
-_GIB = 1 << 30
-_SIZE = "MT_REMOTE_CACHE_GIB"
 _CONTENT = ("etag", "md5", "generation", "blob_id", "sha256", "digest")
 _TIME = ("modified", "mtime", "created")
 """How keys begin, or those of times end, in lower case without -, under which file systems tell one version of a file from another."""
-_HELD: dict[Path, int] = {}
-"""Handles that share the locks of folders which this process reads."""
 _FOUND: dict[tuple[str, ...], list[Path]] = {}
 """Files that addresses stood for when this run first asked, so that its rows and their identity are of one version."""
 _T = TypeVar("_T")
@@ -78,10 +74,10 @@ def remote_files(url: str, *suffixes: str, root: Path) -> list[Path]:
     places = [each.place(root) for each in found]
     try:
         for folder in dict.fromkeys(place.parent for place in places):
-            _hold(folder)
+            hold_folder(folder)
         missing = [(each, place) for each, place in zip(found, places, strict=True) if not place.exists()]
         needed = sum(each.size for each, _ in missing)
-        _make_room(root, needed, url)
+        make_room(root, needed, url)
         if missing:
             logging.getLogger("mt_core").info(f"fetching {len(missing):,} files ({needed:,} bytes) of {url}")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -179,7 +175,7 @@ def fetch(file: RemoteFile, place: Path) -> None:
     """Copy a file to ``place``, once among all processes; what was fetched before is kept. Raises ``DataError``, ``OSError``."""
     place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_name(f".{file.version}-{place.name}.part")
-    with _lock(part.with_suffix(".lock")):
+    with lock(part.with_suffix(".lock")):
         if place.exists():
             return
         with open(
@@ -275,71 +271,3 @@ def _remote_file(files: Any, name: str, info: Mapping[str, Any]) -> RemoteFile:
 def _marks(info: Mapping[str, Any], names: tuple[str, ...]) -> list[tuple[str, str]]:
     told = {key.lower().replace("-", ""): str(value).strip('"') for key, value in info.items() if value is not None}
     return sorted((key, value) for key, value in told.items() if key.startswith(names) or key.endswith(names))
-
-
-def _hold(folder: Path) -> None:
-    """Share the lock of a folder for as long as this process lives, and mark it as used now."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = folder.with_suffix(".lock")
-    if folder not in _HELD:
-        import fcntl
-
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        fcntl.flock(handle, fcntl.LOCK_SH)
-        _HELD[folder] = handle
-        folder.mkdir(exist_ok=True)  # it may have been removed while this waited
-    os.utime(lock)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    import fcntl  # here: Windows has none
-
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _make_room(root: Path, needed: int, url: str) -> None:
-    """Remove folders that nobody reads until the files fit. Raises ``DataError`` where they never will."""
-    if not needed:
-        return
-    try:
-        limit = int(float(os.environ.get(_SIZE) or 100) * _GIB)
-    except ValueError as error:
-        raise DataError(f"{_SIZE}={os.environ[_SIZE]} is no number. Set it to the size of the cache in GiB") from error
-    with _lock(root / "room.lock"):
-        sizes = {path: _size(path) for path in root.iterdir() if path.is_dir()}
-        used = sum(sizes.values())
-        for folder in sorted(sizes, key=lambda each: each.with_suffix(".lock").stat().st_mtime):
-            if used + needed <= limit and shutil.disk_usage(root).free >= needed:
-                break
-            if sizes[folder] and _remove(folder):
-                used -= sizes[folder]
-        if used + needed > limit or shutil.disk_usage(root).free < needed:
-            raise DataError(
-                f"{url} needs {needed / _GIB:.3g} GiB in {root}, where {used / _GIB:.3g} GiB are in use, {limit / _GIB:.3g} GiB are allowed"
-                f" and {shutil.disk_usage(root).free / _GIB:.3g} GiB are free. Raise {_SIZE}, make room, or set MT_CACHE to another folder"
-            )
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def _remove(folder: Path) -> bool:
-    """Remove a folder of the cache; ``False`` where a process reads it."""
-    import fcntl
-
-    handle = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder)
-        return True
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)

@@ -13,8 +13,9 @@ from mt_core.files import FileConfig
 from ..formats import READERS, rows_of
 from ..hub import HubConfig, hub_files, hub_rows
 from .glue import TASKS, glue
+from .multiple_choice import truthfulqa
 from .published import PublishedSet, SetRows
-from .table import SETS, truthfulqa
+from .table import SETS
 
 _OF_FILES = ("eval_path", "sha256", "sha1")
 _OF_HUB = ("subset", "split", "eval_split", "revision")
