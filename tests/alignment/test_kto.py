@@ -11,7 +11,7 @@ from mt_core import DataError, Rejected, Sample
 from mt_plugin_alignment.objectives.config import KtoConfig
 from mt_plugin_alignment.objectives.kto import KtoObjective
 from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.outcomes import encode_rows
 from mt_train.data.templates import build_template
 

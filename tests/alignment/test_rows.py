@@ -14,7 +14,7 @@ from mt_core.rows import MEDIA_MARK, MediaItem, MediaPart, MediaSpan
 from mt_plugin_alignment.objectives.rows import encode_pair
 from mt_plugin_alignment.objectives.shapes import EQUAL
 from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 
 BYTES = build_byte(ByteConfig())

@@ -11,7 +11,7 @@ import mt_conformance
 from mt_core import hookspecs
 from mt_core.errors import ComponentError
 from mt_core.kinds import CORE_KINDS, KEYS_OF_RUNS, Kind
-from mt_train.cli import train
+from mt_train.cli.request import REPEATED, SWITCHES, VALUES
 from mt_train.config.run import SECTIONS, RunConfig
 
 GOOD: dict[str, Any] = {
@@ -40,7 +40,7 @@ def test_the_slots_of_a_run_are_those_of_the_table() -> None:
 
 
 def test_keys_that_no_kind_can_have_are_the_sections_and_the_options_of_the_command() -> None:
-    options = {*train.SWITCHES, *train.VALUES, *train.REPEATED}
+    options = {*SWITCHES, *VALUES, *REPEATED}
     assert {*SECTIONS, *options, "name", "include"} == KEYS_OF_RUNS
 
 

@@ -45,7 +45,7 @@ from mt_tools.cli.export import main as mt_export
 from mt_tools.cli.generate import main as mt_generate
 from mt_tools.cli.report import main as mt_report
 from mt_train.cli.entry import main as mt_train
-from mt_train.cli.train import REPEATED, SWITCHES, VALUES
+from mt_train.cli.request import REPEATED, SWITCHES, VALUES
 from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
 from mt_train.tracking import recorder
 

@@ -10,7 +10,7 @@ import pytest
 
 from mt_core.errors import MtError
 from mt_plugin_llama.tokenizer import SPECIAL, Llama3Tokenizer, Llama3TokenizerConfig, build_llama3_tokenizer
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 
 NAMES = ("begin_of_text", "start_header_id", "end_header_id", "eot_id")

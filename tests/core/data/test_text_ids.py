@@ -19,7 +19,7 @@ from mt_plugin_standard.tokenizers.huggingface import HuggingFaceConfig, build_h
 from mt_plugin_standard.tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
 from mt_tools.generation.prompts import text_ids
 from mt_train.assemble.identity import tokenizer_digest
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 from mt_train.generation.loaded_model import LoadedModel
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mt_core import DataError, Rejected, Sample
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.config.texts import OWN, TEMPLATES
 from mt_train.data.encoding import Rules
 from mt_train.data.encoding import encode as core_encode

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mt_tools.cli.checkpoint import main
-from mt_train.checkpoint.folder import LOCK
+from mt_train.checkpoint.file_names import LOCK
 from mt_train.checkpoint.lock import hold_lock
 from mt_train.cli.train import main as train
 

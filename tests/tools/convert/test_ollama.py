@@ -14,7 +14,7 @@ import pytest
 import mt_train
 from mt_core.errors import UsageError
 from mt_tools.convert.ollama import TEMPLATES, check_template, write_modelfile
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 
 NAMED = Path(mt_train.__file__).parent / "data/templates/named"
 USER, ANSWER = {"role": "user", "content": "Where is Paris?"}, {"role": "assistant", "content": "In France."}

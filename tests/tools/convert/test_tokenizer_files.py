@@ -18,7 +18,7 @@ from mt_plugin_standard.tokenizers.huggingface import HuggingFaceConfig, build_h
 from mt_plugin_standard.tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
 from mt_tools.convert.folder import GENERATION_CONFIG, _of_run, _write_config
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 
 SPECIALS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]

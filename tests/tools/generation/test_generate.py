@@ -20,7 +20,7 @@ from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_tools import generate as public_generate
 from mt_tools.generation.generate import generate
 from mt_tools.generation.prompts import template_of
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 from mt_train.generation.loaded_model import LoadedModel
 

@@ -15,7 +15,7 @@ from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
 from mt_tools.generation.prompts import chat_ids, prepare, template_of
 from mt_train.assemble.load import end_tokens
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 from mt_train.generation.loaded_model import LoadedModel
 

@@ -22,7 +22,6 @@ from mt_core.plugins.host import PluginHost
 from mt_tools.cli.data import main as mt_data
 from mt_train.assemble import encoder as encoder_module
 from mt_train.assemble.data import RunData, build_data
-from mt_train.assemble.identity import file_hash
 from mt_train.assemble.parts import Parts
 from mt_train.plugins.resolve import resolve
 
@@ -291,20 +290,6 @@ def test_a_cache_that_cannot_be_written_stops_no_run_that_did_not_ask_for_it(
     monkeypatch.setattr(encoder_module, "AUTO_BYTES", 10)
     assert len(run(cache="auto").train) == 30
     assert "The tokens stay in memory" in capsys.readouterr().err
-
-
-def test_the_hash_of_a_file_is_remembered_until_it_changes(tmp_path: Path) -> None:
-    path, memory = tmp_path / "data", tmp_path / "memory"
-    path.write_bytes(b"one")
-    file_hash(path, memory)
-    assert not memory.exists(), "a file that has just changed may change again"
-    os.utime(path, (1, 1))
-    first = file_hash(path, memory)
-    kept = next(memory.iterdir())
-    kept.write_text("0" * 64)
-    assert file_hash(path, memory) == "0" * 64
-    path.write_bytes(b"two")
-    assert file_hash(path, memory) not in (first, "0" * 64)
 
 
 def test_mt_data_build_makes_what_a_run_uses(

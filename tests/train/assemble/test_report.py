@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mt_core.nn import TokenObjective
 from mt_core.rows import Sample
 from mt_train.assemble.report import EXAMPLE_CHARACTERS, describe_batching, render
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.row_statistics import RowStatistics
 
 

@@ -10,16 +10,8 @@ from pathlib import Path
 import pytest
 
 from mt_core.errors import OutputError
-from mt_train.checkpoint.folder import (
-    FILES,
-    FOLDERS,
-    LOCK,
-    RECORD,
-    check_usable,
-    next_run_folder,
-    open_run_folder,
-    read_record,
-)
+from mt_train.checkpoint.file_names import FILES, FOLDERS, LOCK, RECORD
+from mt_train.checkpoint.folder import check_usable, next_run_folder, open_run_folder, read_record
 from mt_train.checkpoint.store import CheckpointStore, Retention, find
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from mt_core.plugins.host import PluginHost
 from mt_train.cli.entry import main
+from mt_train.cli.request import REPEATED, SWITCHES, VALUES
 from mt_train.cli.short_help import SHORT_HELP
-from mt_train.cli.train import REPEATED, SWITCHES, VALUES
 from mt_train.plugins.completion import write_completion
 
 CODE = """

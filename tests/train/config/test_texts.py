@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 import mt_train.data.templates
 from mt_train.config.commandline import parse
-from mt_train.config.run import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.config.texts import OWN, PLAIN, TEMPLATES
 
 

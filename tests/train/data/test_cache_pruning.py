@@ -16,7 +16,6 @@ import pytest
 
 from mt_core import Sample
 from mt_tools.cli.data import main
-from mt_train.assemble.identity import MEMORY, file_hash
 from mt_train.data import cache_pruning as leftovers_module
 from mt_train.data.cache import TokenCache
 from mt_train.data.cache_index import META
@@ -228,26 +227,3 @@ def test_a_cache_that_is_not_there_has_nothing_to_remove(
     run.write_text(json.dumps({"dataset": {"name": "jsonl"}, "data": {"cache": str(tmp_path)}}))
     assert main(["clean", "--config", str(run)]) == 0
     assert f"token cache {tmp_path}:" in capsys.readouterr().out
-
-
-def test_hashes_of_files_that_are_gone_or_not_used_for_long_are_removed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = tmp_path / "cache"
-    for name in ("kept é\udcff.txt", "gone.txt", "unused.txt"):
-        (tmp_path / name).write_text(name, encoding="utf-8", errors="surrogateescape")
-        os.utime(tmp_path / name, (1, 1))
-        file_hash(tmp_path / name, root / MEMORY)
-        for path in (root / MEMORY).iterdir():
-            os.utime(path, (1, 1))
-    (tmp_path / "gone.txt").unlink()
-    kept = file_hash(tmp_path / "kept é\udcff.txt", root / MEMORY)
-    file_hash_of_none = root / MEMORY / "notes.txt"
-    file_hash_of_none.write_text("mine")
-    assert main(["clean", "--data.cache", str(root)]) == 0
-    assert len(list((root / MEMORY).iterdir())) == 4
-    assert main(["clean", "--data.cache", str(root), "--yes"]) == 0
-    assert "removed 2 of 3 remembered hashes" in capsys.readouterr().out
-    assert file_hash_of_none.exists()
-    (one,) = [path for path in (root / MEMORY).iterdir() if path != file_hash_of_none]
-    assert one.read_text().startswith(kept)

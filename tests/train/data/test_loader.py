@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mt_core import Sample
 from mt_core.errors import DataError
 from mt_core.nn import NOT_TRAINED, TokenObjective
-from mt_train.config.sections import Packing
+from mt_train.config.data import Packing
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.loader import HeldOut, Loader, Position
 from mt_train.data.order import permutation, split_held_out

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mt_core import Sample
 from mt_core.nn import TokenObjective
 from mt_core.rows import MediaItem, MediaSpan
-from mt_train.config.sections import Packing
+from mt_train.config.data import Packing
 from mt_train.data.encoding import Rules
 from mt_train.data.loader import HeldOut, Loader, Position
 from mt_train.data.measures import fill_ratios, measure

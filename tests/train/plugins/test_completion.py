@@ -12,7 +12,7 @@ from tests.completions import offers
 
 from mt_core.plugins.host import PluginHost
 from mt_train.cli.entry import main
-from mt_train.cli.train import REPEATED, SWITCHES, VALUES
+from mt_train.cli.request import REPEATED, SWITCHES, VALUES
 from mt_train.plugins.completion import SHELLS, write_completion
 
 CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}

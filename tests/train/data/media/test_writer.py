@@ -13,7 +13,7 @@ from mt_core import DataError
 from mt_core.media import MEDIA_MARK, Measured, MediaItem, MediaPart
 from mt_core.rows import Encoded
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
 from mt_train.data.templates import build_template
 from mt_train.data.templates.notation import MEDIA_ID

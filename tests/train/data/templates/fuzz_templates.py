@@ -20,7 +20,7 @@ from typing import Any
 
 from mt_core import DataError, conversation
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 
 MARKS = re.compile(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mt_core import conversation
 from mt_core.data.text_ids import continuation_encoder, text_encoder
 from mt_core.media import MEDIA_MARK, Measured, MediaItem, MediaPart
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.media.marks import mark_parts
 from mt_train.data.media.rules import MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter

@@ -8,7 +8,7 @@ import pytest
 
 from mt_core import Sample
 from mt_plugin_alignment.objectives.rows import encode_pair
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.config.texts import OWN, TEMPLATES
 from mt_train.data.templates import build_template
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mt_core import Sample
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.sample_text import parts_of
 from mt_train.data.templates import build_template
 

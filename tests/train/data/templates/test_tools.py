@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mt_core import DataError, conversation
 from mt_plugin_standard.objectives.sft import SupervisedFineTuning
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.config.texts import OWN, TEMPLATES
 from mt_train.data.templates import build_template
 from mt_train.data.templates.tools import CALL as CALLS

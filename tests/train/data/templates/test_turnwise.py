@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mt_core import DataError
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 from mt_train.data.templates.chat import ChatTemplate
 from mt_train.data.templates.rendering import least_messages

@@ -15,8 +15,8 @@ from mt_core import __version__ as core_version
 from mt_core.cli.guard import parse_and_run
 from mt_core.config.faults import faults_of
 from mt_core.errors import CheckpointError, ConfigError, UsageError
+from mt_train.checkpoint.file_names import LOCK
 from mt_train.checkpoint.files import amount
-from mt_train.checkpoint.folder import LOCK
 from mt_train.checkpoint.lock import hold_lock
 from mt_train.checkpoint.manifest import MANIFEST, STEP_FOLDER, is_whole
 from mt_train.checkpoint.store import LATEST, CheckpointStore, Retention, SavedCheckpoint, no_checkpoint_error, verify

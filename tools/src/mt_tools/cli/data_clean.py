@@ -10,10 +10,10 @@ from typing import Any
 from mt_core.errors import UsageError
 from mt_core.files import cache_root, is_remote
 from mt_core.tracking.logs import notice
-from mt_train.assemble.identity import old_hashes
 from mt_train.checkpoint.files import amount
 from mt_train.config.names import expand
 from mt_train.data.cache_pruning import StaleKey, find_stale_keys, stale_references
+from mt_train.data.file_hashes import old_hashes
 from mt_train.tracking.logs import show
 
 DAYS = 30

@@ -13,7 +13,7 @@ from mt_core.rows import Message
 from mt_core.weights import read_json
 from mt_tools.convert.tokenizer_files import TOKENIZER_CONFIG, Say
 from mt_tools.convert.writing import write_json
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.config.texts import PLAIN
 from mt_train.data.templates import build_template, jinja_source
 

@@ -18,7 +18,7 @@ from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_d
 from mt_tools.convert.whole import PROCESSOR_FILES, WholeModel
 from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_beside, write_json, write_tensors
 from mt_train.assemble.objective_files import objective_files
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 
 TOKENIZER_FILES = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from mt_core.errors import UsageError
 from mt_core.weights import read_json
 from mt_tools.convert.tokenizer_files import TOKENIZER_CONFIG
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 
 FILE = "Modelfile"
 EOS = "EOS"

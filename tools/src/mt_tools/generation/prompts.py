@@ -9,7 +9,7 @@ from mt_core.data.text_ids import begin_ids
 from mt_core.errors import DataError, UsageError
 from mt_core.protocols import Template
 from mt_tools.generation.media import MediaText
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.config.texts import template_source
 from mt_train.data.media.writer import MediaTemplate
 from mt_train.data.templates import build_template

@@ -15,8 +15,9 @@ from mt_core.errors import OutputError, StopNow, describe_error
 from mt_core.tracking.logs import for_the_file
 from mt_core.version import __version__
 from mt_train.assemble.parts import Parts
+from mt_train.checkpoint.file_names import ABOUT, COMPLETED, LOCK
 from mt_train.checkpoint.files import replace_text
-from mt_train.checkpoint.folder import ABOUT, COMPLETED, LOCK, guard_writes
+from mt_train.checkpoint.folder import guard_writes
 from mt_train.checkpoint.lock import refuse_lost
 from mt_train.config.files import write_yaml
 from mt_train.plugins.lock import lock_content

@@ -17,13 +17,14 @@ from mt_core.files import cache_root, is_remote
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Tokenizer
 from mt_core.tracking.logs import notice
-from mt_train.assemble.identity import AUTO_BYTES, MEMORY, Files, Identity, identity, source_files, stat_files
+from mt_train.assemble.identity import AUTO_BYTES, Files, Identity, identity, source_files, stat_files
 from mt_train.assemble.parts import Parts
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.data.cache import Open, TokenCache, UnusableCacheError
 from mt_train.data.chunks import Progress, Share
 from mt_train.data.encoding import Rules, encode, refuse_bad_rows
 from mt_train.data.fetched_files import FetchedFiles
+from mt_train.data.file_hashes import MEMORY
 from mt_train.data.remote_cache import RemoteCache
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples

@@ -5,14 +5,11 @@ Nothing that the run does with them is in it. Imports no torch.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
-import re
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from pathlib import Path
@@ -28,10 +25,9 @@ from mt_core.plugins.host import Offer
 from mt_core.protocols import Tokenizer
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.portable_names import exists, files_in_options, name_files, stands_for_rows, without_places
-from mt_train.checkpoint.files import replace_text, sha256
 from mt_train.config.run import RunConfig, SlotRef
 from mt_train.data.encoding import Rules
-from mt_train.data.file_stamps import is_settled, stamp_of
+from mt_train.data.file_hashes import hash_files
 from mt_train.plugins.composition import Part
 from mt_train.plugins.lock import code_hash, installed_version
 
@@ -53,10 +49,6 @@ LIBRARIES = ("jinja2", "sentencepiece", "tiktoken", "tokenizers", "transformers"
 
 CODE = ("mt_core", "mt_train")
 """Packages whose code reads, shapes and encodes rows, whoever offers the components."""
-
-MEMORY = "hashes"
-"""Folder beside the keys: SHA-256 of each source file, and its path, under a name that is made of what tells that it changed."""
-_NAME = re.compile(r"[0-9a-f]{40}")
 
 _OF_PROCESSORS = {".json", ".model", ".txt"}
 """Ends of the files beside an encoder's weights that say how many features an item has: its config, processor and vocabulary."""
@@ -156,7 +148,7 @@ class Identity:
         if source not in self._known:
             paths = self.files[source] or ()
             named = [(str(path), path) for path in paths] if self.by_place else name_files(paths)
-            self._known[source] = _hashes(named, self.memory)
+            self._known[source] = hash_files(named, self.memory)
         return self._known[source]
 
     def _options(self, options: dict[str, Any]) -> Any:
@@ -195,7 +187,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
         "code": {place: hashed(package_of(offer.component.build)) for place, offer in sorted(_makers(parts).items())}
         | {"core": code_hash(*CODE)},
         "libraries": {name: installed_version(name) for name in LIBRARIES},
-        "read": _hashes(read, memory),
+        "read": hash_files(read, memory),
         "tokenizer": [tokenizer_digest(tokenizer), tokenizer.chat_template],
         "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
     }
@@ -226,57 +218,6 @@ def _places_of_parts(parts: Parts) -> list[str]:
     """Return the places of what the makers take of the run; it is no option of theirs."""
     slots = ("dataset", "tokenizer", "objective")
     return [place for place in _makers(parts) if place in parts.chosen and place not in slots]
-
-
-def _hashes(named: Iterable[tuple[str, Path]], memory: Path) -> list[tuple[str, str]]:
-    return [(name, file_hash(path, memory)) for name, path in named]
-
-
-def file_hash(path: Path, memory: Path) -> str:
-    """SHA-256 of a file, read again only when its path, size, time of change or inode are others than they were.
-
-    As git does, this trusts the file system to tell that a file changed.
-    """
-    stamp = stamp_of(path)
-    known = memory / hashlib.sha256(repr(stamp).encode()).hexdigest()[:40]
-    if known.is_file() and len(text := known.read_text(encoding="utf-8", errors="replace").partition("\n")[0]) == 64:
-        with suppress(OSError):  # the cache of somebody else
-            os.utime(known)  # that it is used: `mt-data clean` asks
-        return text
-    digest = sha256(path)
-    if is_settled(path, stamp):
-        with suppress(OSError):  # it is hashed again then; whether tokens can be kept there shows when they are
-            memory.mkdir(parents=True, exist_ok=True)
-            replace_text(known, f"{digest}\n{str(path.absolute())!a}\n")  # a path may have any bytes
-    return digest
-
-
-def old_hashes(root: Path, seconds: float) -> tuple[int, list[Path]]:
-    """Return how many hashes of source files a cache remembers, and those of files that are gone, or not asked for so long.
-
-    Raises ``DataError`` for a folder that cannot be read.
-    """
-    folder, latest = root / MEMORY, time.time() - seconds
-    try:
-        if folder.is_symlink() or not folder.is_dir():
-            return 0, []
-        own = [
-            path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink()
-        ]
-        return len(own), sorted(path for path in own if path.stat().st_mtime <= latest or _is_gone(path))
-    except OSError as error:
-        raise DataError(
-            f"{error.filename or folder} cannot be read: {error.strerror}. Check its permissions"
-        ) from error
-
-
-def _is_gone(memory: Path) -> bool:
-    """Return whether the file whose hash this is does not exist any more; those of older versions do not say which it was."""
-    _, _, path = memory.read_text(encoding="utf-8", errors="replace").partition("\n")
-    try:
-        return bool(path.strip()) and not Path(ast.literal_eval(path.strip())).exists()
-    except (ValueError, SyntaxError):
-        return True  # no file that this program wrote
 
 
 def package_of(build: Any) -> str:

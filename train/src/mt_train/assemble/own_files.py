@@ -6,7 +6,8 @@ from pathlib import Path
 
 from mt_core.errors import ComponentError
 from mt_train.assemble.parts import Parts
-from mt_train.checkpoint.folder import RECORD, is_inside, read_record
+from mt_train.checkpoint.file_names import RECORD
+from mt_train.checkpoint.folder import is_inside, read_record
 
 
 def files_of_components(parts: Parts) -> list[str]:

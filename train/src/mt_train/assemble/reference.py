@@ -31,12 +31,13 @@ from mt_core.nn import Batch
 from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import first_paths
 from mt_train.assemble.data import RunData, make_held_out
-from mt_train.assemble.identity import MEMORY, file_hash, package_of, refuse_other_data
+from mt_train.assemble.identity import package_of, refuse_other_data
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.files import replace_bytes
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.data.cache_pruning import REFERENCES
 from mt_train.data.columns import OF_DOCUMENT
+from mt_train.data.file_hashes import MEMORY, file_hash
 from mt_train.data.loader import HeldOut
 from mt_train.data.samples import EncodedSamples
 from mt_train.engine.engine import Engine

@@ -14,7 +14,8 @@ from mt_core.errors import CheckpointError, OutputError
 from mt_core.files import RemoteFile, storage
 from mt_core.files.scratch import scratch_folder
 from mt_core.plugins.lock_file import RUN_FILE
-from mt_train.checkpoint.folder import FILES, LOCK, is_inside
+from mt_train.checkpoint.file_names import FILES, LOCK
+from mt_train.checkpoint.folder import is_inside
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest, verify
 from mt_train.checkpoint.store import FOLDER, CheckpointStore, has_checkpoint
 from mt_train.data.locks import hold_lock

@@ -18,8 +18,8 @@ from mt_train.assemble.data import RunData
 from mt_train.assemble.description import about_start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, describe_adapter, quantizer_warnings
+from mt_train.config.data import DataConfig
 from mt_train.config.run import RunConfig
-from mt_train.config.sections import DataConfig
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.sample_text import excerpt, names_of, parts_of
 from mt_train.engine.build import stored_layers

@@ -21,7 +21,8 @@ from mt_train.assemble.description import Description
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.stopping import Stopper
-from mt_train.checkpoint.folder import LOCK, open_run_folder
+from mt_train.checkpoint.file_names import LOCK
+from mt_train.checkpoint.folder import open_run_folder
 from mt_train.checkpoint.lock import is_ours
 from mt_train.checkpoint.manifest import STEP_FOLDER
 from mt_train.config.ranks import ranks

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,15 @@ from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description, lock_of
 from mt_train.assemble.evaluation import Evaluation
 from mt_train.assemble.evaluations import Evaluations
-from mt_train.assemble.expert_forms import experts_form, refuse_other_form
 from mt_train.assemble.first_loss import check_first_loss
-from mt_train.assemble.identity import refuse_other_data
 from mt_train.assemble.isolation import check_isolation_if_asked
-from mt_train.assemble.matmul import describe_change, present_setting
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.own_files import record_files
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.progress import progress_content, saved_progress
 from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
 from mt_train.assemble.rollouts import make_rollouts
+from mt_train.assemble.run_state import RunState
 from mt_train.assemble.samples import sample_writer
 from mt_train.assemble.save_interval import interval_of
 from mt_train.assemble.saving import Saver, tell_saved
@@ -39,14 +34,12 @@ from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
 from mt_train.assemble.window_reference import stepper_of
-from mt_train.checkpoint.folder import COMPLETED
-from mt_train.checkpoint.manifest import MANIFEST
+from mt_train.checkpoint.file_names import COMPLETED
 from mt_train.data.loader import Window
 from mt_train.engine.access import EngineSteps
 from mt_train.engine.engine import Engine
 from mt_train.engine.live_weights import LiveWeights
 from mt_train.engine.processes import agree, largest
-from mt_train.engine.snapshot import read_callback_tensors, read_snapshot
 from mt_train.loop import Every, LoopHooks, Progress, train
 from mt_train.tracking.logs import show
 from mt_train.tracking.loss_units import counts_tokens, loss_unit_of
@@ -72,7 +65,7 @@ class Session:
         """``found`` are values that the run found for itself, by their keys (``batch_size.found_sizes``); ``reference`` is the SHA-256 of
         those that its rows have of the model of step 0."""
         self.parts, self.data, self.engine, self.output = parts, data, engine, output
-        self.stopper, self.found, self.reference = stopper, dict(found or {}), reference
+        self.stopper, self.found = stopper, dict(found or {})
         self.config, self.plan, self.process = parts.config, engine.plan, engine.process
         self.rollouts = make_rollouts(parts, data, engine, output, stop=self._wants_to_stop)
         self.loader = self.rollouts or make_loader(self.config, data, self.plan, self.process)
@@ -85,6 +78,9 @@ class Session:
         self.step = 0
         self.save_interval = interval_of(self.config.checkpoint, self.process.world, largest, self._say)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
+        self.state = RunState(
+            parts=parts, data=data, engine=engine, events=self.events, total_steps=self.total_steps, reference=reference
+        )
         make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
         self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
 
@@ -271,22 +267,8 @@ class Session:
     def save(self, progress: Progress, evaluation: Mapping[str, float]) -> None:
         """Commit a checkpoint of this step; every rank takes part."""
         assert self.saver is not None, "saving needs a folder"
-        content = {
-            **progress_content(progress),
-            "evaluation": {name: value for name, value in evaluation.items() if math.isfinite(value)},
-            "total_steps": self.total_steps,
-            "layout": asdict(self.plan) | {"notices": []},
-            "matmul": present_setting(),
-            "model": {"name": self.config.model.name, **self.config.model.options.model_dump(mode="json")},
-            "plugins": self.lock["plugins"],
-            "config": self.raw,
-            "data": self.data.fingerprint,
-            "base": self.base if self.process.is_main and self.saver.trained_only else None,
-            "callbacks": self.events.callbacks.state_dict(),
-            "adapter": dict(self.engine.adapter.plan),
-            "experts": experts_form(self.engine.module.model),
-            "reference": self.reference,
-        }
+        base = self.base if self.process.is_main and self.saver.trained_only else None
+        content = self.state.content(progress, evaluation, config=self.raw, plugins=self.lock["plugins"], base=base)
         began = time.perf_counter()
         self.saver.save(progress.step, content, self.events.callbacks.tensors())
         self.save_interval.note_save(progress.step, time.perf_counter() - began)
@@ -304,18 +286,4 @@ class Session:
     def restore(self, checkpoint: Path | None, manifest: Mapping[str, Any] | None) -> Progress:
         if checkpoint is None or manifest is None:
             return Progress()
-        refuse_other_data(manifest.get("data"), self.data.fingerprint)
-        refuse_other_form(manifest.get("experts"), self.engine.module.model)
-        if not read_snapshot(self.engine, checkpoint) and self.process.is_main:
-            notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
-        if (note := describe_change(manifest.get("matmul"))) and self.process.is_main:
-            notice(note)
-        progress = saved_progress(manifest, checkpoint, self.config, self.loader, total_steps=self.total_steps)
-        self.events.callbacks.load_state_dict(manifest["callbacks"], str(checkpoint / MANIFEST))
-        self.events.callbacks.load_tensors(read_callback_tensors(checkpoint))
-        if manifest["total_steps"] != self.total_steps and self.process.is_main:
-            notice(
-                f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"
-                " computed for the new length"
-            )
-        return progress
+        return self.state.restore(checkpoint, manifest, self.loader)

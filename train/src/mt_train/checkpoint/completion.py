@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mt_train.checkpoint.folder import COMPLETED
+from mt_train.checkpoint.file_names import COMPLETED
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import CheckpointStore
 from mt_train.config.files import as_read

@@ -165,6 +165,22 @@ def misfits(
             yield f"{name} is damaged: its SHA-256 is {digest[:12]}… and should be {entry['sha256'][:12]}…"
 
 
+def is_ours(path: Path) -> bool:
+    """Return whether a valid manifest says that we wrote this folder."""
+    return not why_not_ours(path)
+
+
+def why_not_ours(path: Path) -> str:
+    """Return the reason why no valid manifest says so; empty where one does."""
+    if path.is_symlink() or not path.is_dir():
+        return f"{path.name} is {'a link' if path.is_symlink() else 'not there'}"
+    try:
+        read_manifest(path)
+    except CheckpointError as error:
+        return str(error)
+    return ""
+
+
 def is_whole(folder: Path) -> bool:
     """Return whether a folder is a checkpoint of ours with every file in place (content unread)."""
     if folder.is_symlink():

@@ -22,10 +22,12 @@ from mt_train.checkpoint.manifest import (
     MANIFEST,
     STEP_FOLDER,
     describe,
+    is_ours,
     is_whole,
     others,
     read_manifest,
     verify,
+    why_not_ours,
     write_manifest,
 )
 from mt_train.checkpoint.retention import Retention, SavedCheckpoint
@@ -176,7 +178,7 @@ class CheckpointStore:
     def _install(self, staging: Path, final: Path) -> None:
         """Give the finished folder its name. A checkpoint of ours there steps aside, anything else is set aside."""
         aside = self.folder / f".tmp-replaced-{final.name}"
-        if os.path.lexists(final) and not _is_ours(final):
+        if os.path.lexists(final) and not is_ours(final):
             foreign = next(p for n in range(1, 10**6) if not os.path.lexists(p := final.with_name(f"{final.name}.{n}")))
             final.rename(foreign)
             self._say(f"warning: {final} was no checkpoint of ours and stood in the way; it is now {foreign.name}")
@@ -222,7 +224,7 @@ class CheckpointStore:
         steps = {match[0] for path in self.folder.iterdir() if (match := re.search(r"step-[0-9]{8}$", path.name))}
         found = []
         for path in map(self._place, sorted(steps)):
-            if _is_ours(path):
+            if is_ours(path):
                 manifest = read_manifest(path)
                 size = sum(entry["size"] for entry in manifest["files"].values())
                 figures = manifest.get("evaluation", {})
@@ -255,25 +257,10 @@ class CheckpointStore:
         with pointer.open("rb") as file:
             name = file.read(64).decode("utf-8", errors="replace").strip()
         path = self._place(name) if STEP_FOLDER.fullmatch(name) else None
-        why = _why_not_ours(path) if path else "a step's folder is named step- and eight digits"
+        why = why_not_ours(path) if path else "a step's folder is named step- and eight digits"
         if path is None or why:
             raise CheckpointError(f"{pointer} names {name!r}, which is no checkpoint here: {why}. {others(pointer)}")
         return path
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether a valid manifest says that we wrote this folder."""
-    return not _why_not_ours(path)
-
-
-def _why_not_ours(path: Path) -> str:
-    if path.is_symlink() or not path.is_dir():
-        return f"{path.name} is {'a link' if path.is_symlink() else 'not there'}"
-    try:
-        read_manifest(path)
-    except CheckpointError as error:
-        return str(error)
-    return ""
 
 
 def has_checkpoint(folder: Path) -> bool:

@@ -5,61 +5,36 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.cli.guard import run_command
 from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, ConfigError, UsageError
-from mt_core.files import is_remote
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.lock_file import RUN_FILE
 from mt_core.tracking.logs import notice
 from mt_train.assemble.discovery import load_plugins, show_notices
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.remote_run import fetch_run
 from mt_train.assemble.resume import resolve_resumed
 from mt_train.checkpoint.completion import describe_finished, is_finished
-from mt_train.checkpoint.folder import LOCK, check_usable, next_run_folder
+from mt_train.checkpoint.file_names import LOCK
+from mt_train.checkpoint.folder import check_usable, next_run_folder
 from mt_train.checkpoint.store import has_checkpoint
-from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
+from mt_train.cli.request import PLANNED, REPEATED, SWITCHES, VALUES, Request, read_request
+from mt_train.config.commandline import merge, parse, parse_flags
 from mt_train.config.files import write_yaml
-from mt_train.config.layers import Layer, Layers, read_layers
-from mt_train.config.names import expand
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import DEVICES, check_layout, layout_faults, step_rows
-from mt_train.plugins.lock import check_lock
-from mt_train.plugins.recipes import read_recipe
-from mt_train.plugins.resolve import Origins, Resolved, resolve
-from mt_train.tracking.logs import first_notice, is_first, show
+from mt_train.plugins.resolve import Resolved, resolve
+from mt_train.tracking.logs import is_first, show
 from mt_train.version import describe_version
 
 if TYPE_CHECKING:
     from mt_train.assemble.run import RunOptions
 
-SWITCHES = ("overwrite", "print_config", "dry_run", "json", "plan", "debug", "version", "help")
-PLANNED = ("nnodes", "json", "plot", "gpu", "network", "host_memory", "plan")
-"""Options that go with ``--dry-run`` only."""
-VALUES = (
-    "recipe",
-    "output",
-    "resume",
-    "nproc_per_node",
-    "nnodes",
-    "restart",
-    "profile",
-    "plot",
-    "gpu",
-    "network",
-    "host_memory",
-    "completion",
-)
-REPEATED = ("block_plugin", "config")
-PATHS = ("output", "resume", "plot")
-"""Values that may begin with the @name of a path."""
 ALL = "all"
 """Topic of help that is every option."""
 
@@ -70,20 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(lambda: _train(words), debug="--debug" in words)
 
 
-@dataclass(frozen=True)
-class Request:
-    """Request made by a command line, its recipe and its config files. ``raw`` has the keys of the run, wherever they stood."""
-
-    flags: Mapping[str, Any]
-    raw: dict[str, Any]
-    layers: Layers
-
-    @property
-    def origins(self) -> Origins:
-        """Return the source of each key."""
-        return self.layers.origins
-
-
 def _train(words: list[str]) -> int:
     words, topic = _take_topic(["--help" if word == "-h" else word for word in words])
     flags = parse_flags(words, switches=SWITCHES, values=VALUES, repeated=REPEATED)
@@ -92,7 +53,7 @@ def _train(words: list[str]) -> int:
         return 0
     ranks(planned="dry_run" in flags)  # before anything is said, which the first process does for all
     host = load_plugins(flags.get("block_plugin", []))
-    request = _request(parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds), host)
+    request = read_request(parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds), host)
     if "help" in request.flags:
         from mt_train.cli.train_help import help_text, topic_text
 
@@ -125,33 +86,6 @@ def _take_topic(words: list[str]) -> tuple[list[str], str]:
     if words[place : place + 1] and not words[place].startswith("-"):
         return words[:place] + words[place + 1 :], words[place]
     return words, ""
-
-
-def _request(line: CommandLine, host: PluginHost) -> Request:
-    """A recipe, YAML or JSON files over it, the command line on top, and which key came from which."""
-    flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
-    flags = _with_local_folders(flags)
-    layers = [*read_recipe(flags["recipe"], host)] if "recipe" in flags else []
-    for path in map(Path, map(expand, flags.get("config", []))):
-        if path.name == RUN_FILE and (note := check_lock(path.parent)):  # it repeats a run, whose plugins must be here
-            first_notice(note)
-        layers += read_layers(path)
-    found = Layers.of([*layers, Layer("command line", line.raw)], host.kinds)
-    return Request(flags, found.raw, found)
-
-
-def _with_local_folders(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags, with the run that an address means fetched. Raises ``UsageError`` for an address to write to."""
-    if is_remote(flags.get("output", "")):
-        raise UsageError(
-            f"--output {redact(flags['output'])} is an address, and a run writes to a disk; give a folder, and --callbacks upload, which"
-            " copies what it saves to --callbacks.upload.url"
-        )
-    if not is_remote(flags.get("resume", "")):
-        return flags
-    output = flags.get("output")
-    kept = {name: value for name, value in flags.items() if name != "output"}
-    return {**kept, "resume": str(fetch_run(flags["resume"], Path(output) if output else None))}
 
 
 def train_once(request: Request, host: PluginHost) -> int:

@@ -11,14 +11,8 @@ from mt_core.config.base import ModelConfig, MtConfig, Patterns
 from mt_core.config.faults import faults_of
 from mt_core.errors import ConfigError
 from mt_core.kinds import CORE_KINDS
-from mt_train.config.sections import (
-    CheckpointConfig,
-    DataConfig,
-    EvalConfig,
-    LogConfig,
-    ParallelConfig,
-    TrainConfig,
-)
+from mt_train.config.data import DataConfig
+from mt_train.config.sections import CheckpointConfig, EvalConfig, LogConfig, ParallelConfig, TrainConfig
 
 SECTIONS: dict[str, type[MtConfig]] = {
     "data": DataConfig,

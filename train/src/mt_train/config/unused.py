@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 
 _NEEDS = {
     "packing": ("batching", "packing"),

@@ -1,11 +1,14 @@
-"""The columns in which encoded samples lie, in memory and in files: names, types, and what points where."""
+"""The columns in which encoded samples lie, in memory and in files: names, types, what points where, and how values come in and out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +49,9 @@ ENDS = {
 }
 """Column of offsets → the column that they point into."""
 
+LARGEST_ID = (1 << 31) - 1
+"""Largest id of a token: ids are stored in 32 bits."""
+
 
 def code_of(name: str) -> str:
     """Return the type code of a column."""
@@ -79,3 +85,58 @@ def joined_values(
     for number, shift in enumerate(accumulate([0, *before[:-1]])):
         values = parts[number][name][int(number > 0 and name in ENDS) :]
         yield np.ascontiguousarray(values + np.int64(shift) if shift else values, dtype_of(name))
+
+
+class RowIds(Sequence[str]):
+    """Ids of rows, one for each sample, out of one run of bytes; or those of some samples."""
+
+    def __init__(
+        self, content: NDArray[np.uint8], ends: NDArray[np.int64], numbers: NDArray[np.int64] | None = None
+    ) -> None:
+        self._content, self._ends, self._numbers = content, ends, numbers
+
+    def of(self, numbers: NDArray[np.int64]) -> RowIds:
+        """Return the row ids of some samples, read when they are looked at."""
+        return RowIds(self._content, self._ends, numbers)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1 if self._numbers is None else len(self._numbers)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        number = range(len(self))[number]
+        number = number if self._numbers is None else int(self._numbers[number])
+        return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
+
+
+def pack_flags(trained: Any) -> tuple[bytes, int]:
+    """Return a byte for each token, and how many are trained on. Most samples of plain text are trained whole."""
+    if isinstance(trained, np.ndarray):
+        flags = np.asarray(trained, dtype=np.bool_)
+        return flags.tobytes(), int(flags.sum())
+    count = trained.count(True)
+    return (b"\1" * count if count == len(trained) else _packer("?", len(trained))(*trained)), count
+
+
+@lru_cache(maxsize=4096)
+def _packer(code: str, count: int) -> Callable[..., bytes]:
+    """Writes so many numbers (``i``, 32 bits) or truths (``?``, a byte) down."""
+    return struct.Struct(f"{count}{code}").pack
+
+
+def extend_ids(ids: array[Any], more: Any) -> None:
+    """Append token ids to their column, the fastest way for each kind of numbers. Raises ``OverflowError`` for one that does not fit."""
+    if isinstance(more, np.ndarray):
+        if more.itemsize > 4 and np.abs(more).max(initial=0) > LARGEST_ID:  # a cast would wrap it in silence
+            raise OverflowError("token ids are stored in 32 bits")
+        ids.frombytes(more.astype(np.int32, casting="same_kind").tobytes())
+    else:
+        try:
+            ids.frombytes(_packer("i", len(more))(*more))
+        except struct.error:  # one does not fit, or is no number; this leaves the array as it was
+            ids.fromlist(list(more))

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from mt_core.errors import DataError
 from mt_core.rows import MediaSpan, Rejected, Sample
-from mt_train.config.sections import Truncation
+from mt_train.config.data import Truncation
 
 T = TypeVar("T")
 

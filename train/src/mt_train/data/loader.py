@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.model_protocols import Objective
-from mt_train.config.sections import PAD_MULTIPLE, Packing
+from mt_train.config.data import PAD_MULTIPLE, Packing
 from mt_train.data.epoch import EpochRows, Group
 from mt_train.data.order import as_written, permutation
 from mt_train.data.packing import WINDOW, MediaLimit, group_by_length, pack_window, padded_size

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_core.errors import DataError
-from mt_train.config.sections import PAD_MULTIPLE, Packing
+from mt_train.config.data import PAD_MULTIPLE, Packing
 from mt_train.data import row_statistics as kinds
 from mt_train.data.lengths import Lengths
 from mt_train.data.order import permutation

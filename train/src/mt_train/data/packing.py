@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mt_train.config.sections import Packing
+from mt_train.config.data import Packing
 
 WINDOW = 4096
 """Samples that are packed together. Larger windows fill rows better; smaller ones keep the order closer to the shuffle."""

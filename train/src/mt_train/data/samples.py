@@ -7,11 +7,9 @@ before the first step.
 from __future__ import annotations
 
 import hashlib
-import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +21,17 @@ from mt_train.data.columns import (
     COLUMNS,
     ENDS,
     ITEM_COLUMNS,
+    LARGEST_ID,
     MEDIA_COLUMNS,
     MEDIA_NUMBERS,
     OF_DOCUMENT,
     OF_TOKEN,
+    RowIds,
     code_of,
     dtype_of,
+    extend_ids,
     is_column,
+    pack_flags,
 )
 from mt_train.data.media.columns import add_spans, spans_of
 from mt_train.data.order import as_written
@@ -198,12 +200,12 @@ class EncodedSamples:
     def add(self, sample: Sample) -> None:
         """Keep one sample. Raises ``DataError`` for an id that no embedding could have, ``ComponentError`` where its documents or
         values are not such as those of the samples before it."""
-        grown, report, (flags, count) = self._growing, self.report, _flags(sample.trained)
+        grown, report, (flags, count) = self._growing, self.report, pack_flags(sample.trained)
         try:
-            _extend(grown["ids"], sample.ids)
+            extend_ids(grown["ids"], sample.ids)
         except OverflowError as error:
             raise DataError(
-                f"{sample.row_id}: a token id is below {-(1 << 31)} or above {_LARGEST}. Encode the row again, or leave it out"
+                f"{sample.row_id}: a token id is below {-(1 << 31)} or above {LARGEST_ID}. Encode the row again, or leave it out"
             ) from error
         if sample.documents or sample.document_values or sample.token_values or len(grown) > self._given:
             self._add_item(sample)
@@ -288,64 +290,8 @@ class EncodedSamples:
         return parts
 
 
-class RowIds(Sequence[str]):
-    """Ids of rows, one for each sample, out of one run of bytes; or those of some samples."""
-
-    def __init__(
-        self, content: NDArray[np.uint8], ends: NDArray[np.int64], numbers: NDArray[np.int64] | None = None
-    ) -> None:
-        self._content, self._ends, self._numbers = content, ends, numbers
-
-    def of(self, numbers: NDArray[np.int64]) -> RowIds:
-        """Return the row ids of some samples, read when they are looked at."""
-        return RowIds(self._content, self._ends, numbers)
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1 if self._numbers is None else len(self._numbers)
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
-        number = range(len(self))[number]
-        number = number if self._numbers is None else int(self._numbers[number])
-        return self._content[self._ends[number] : self._ends[number + 1]].tobytes().decode("utf-8", "surrogateescape")
-
-
 def _join(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "no documents and no values"
 
 
-_LARGEST = (1 << 31) - 1
 _NO_IDS, _NO_FLAGS = np.empty(0, np.int32), np.empty(0, np.bool_)
-
-
-def _flags(trained: Any) -> tuple[bytes, int]:
-    """A byte for each token, and how many are trained on. Most samples of plain text are trained whole."""
-    if isinstance(trained, np.ndarray):
-        flags = np.asarray(trained, dtype=np.bool_)
-        return flags.tobytes(), int(flags.sum())
-    count = trained.count(True)
-    return (b"\1" * count if count == len(trained) else _packer("?", len(trained))(*trained)), count
-
-
-@lru_cache(maxsize=4096)
-def _packer(code: str, count: int) -> Callable[..., bytes]:
-    """Writes so many numbers (``i``, 32 bits) or truths (``?``, a byte) down."""
-    return struct.Struct(f"{count}{code}").pack
-
-
-def _extend(ids: array[Any], more: Any) -> None:
-    """The fastest way for each kind of numbers."""
-    if isinstance(more, np.ndarray):
-        if more.itemsize > 4 and np.abs(more).max(initial=0) > _LARGEST:  # a cast would wrap it in silence
-            raise OverflowError("token ids are stored in 32 bits")
-        ids.frombytes(more.astype(np.int32, casting="same_kind").tobytes())
-    else:
-        try:
-            ids.frombytes(_packer("i", len(more))(*more))
-        except struct.error:  # one does not fit, or is no number; this leaves the array as it was
-            ids.fromlist(list(more))

@@ -9,28 +9,27 @@ rows differently into micro-batches or ranks therefore gives the same gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mt_core.adapters.base import Adapter
 from mt_core.nn import Batch, KVCache
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
-from mt_train.engine.averaging import Averaging, use_averaged_weights
 from mt_train.engine.block_figures import BlockFigures
-from mt_train.engine.build import gather_parameters, keep_precision
+from mt_train.engine.build import keep_precision
 from mt_train.engine.coupling import couple, share_documents
-from mt_train.engine.experts import ExpertRanks, gather_rows
+from mt_train.engine.experts import ExpertRanks
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.masters import Bf16Engine
 from mt_train.engine.norms import settle_norm
+from mt_train.engine.parameters import EngineParameters
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
 from mt_train.engine.stages import UNUSED
@@ -40,7 +39,7 @@ from mt_train.engine.transfer import Transfer
 from mt_train.engine.transform import PreconditionedGradients, transformed_parameters
 
 
-class Engine:
+class Engine(EngineParameters):
     """A model, its optimizer and DeepSpeed."""
 
     def __init__(
@@ -79,7 +78,7 @@ class Engine:
         with redirect_prints(), keep_precision(module.model, plan):
             if plan.own_masters:
                 own: dict[str, Any] = {"clip_norm": plan.clip_norm, "rank": process.rank, "ranks": process.world}
-                self._engine: Any = Bf16Engine(module, optimizer, **own)  # type: ignore[arg-type]
+                self._engine = Bf16Engine(module, optimizer, **own)  # type: ignore[arg-type]
             else:
                 self._engine, _, _, _ = deepspeed.initialize(
                     model=module, optimizer=optimizer, config=settings, dist_init_required=False
@@ -97,11 +96,6 @@ class Engine:
     def objective(self) -> Any:
         """The objective of the run, which counts and collates."""
         return self.module.loss_head.objective
-
-    @property
-    def zero_optimizer(self) -> Any:
-        """DeepSpeed's optimizer (at stage 0 the plain one)."""
-        return self._engine.optimizer
 
     def set_rate(self, factor: float) -> float:
         """Set every group to ``factor`` times its base rate; returns that of groups without a rate of their own."""
@@ -277,52 +271,12 @@ class Engine:
         named = {f"eval_{name}": value for name, value in figures.items()}
         return {"eval_loss": mean_of(values[0], values[1]) + further, **named}
 
-    # ------------------------------------------------------------------------------------------------------ parameters
+    # ---------------------------------------------------------------------------------------------------------- layout
 
     @property
     def sharing(self) -> Any:
         """The process group of the ranks that share parameters; ``None`` is that of all."""
         return None
-
-    @property
-    def inner_optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer that we made, under DeepSpeed's wrapper."""
-        return self.zero_optimizer if self.plan.zero_stage == 0 else self.zero_optimizer.optimizer  # type: ignore[no-any-return]
-
-    def use_averaged_weights(self) -> AbstractContextManager[None]:
-        """Inside, the weights to use where those that are trained are others; every rank must enter and leave."""
-        return use_averaged_weights(self.zero_optimizer, self.inner_optimizer)
-
-    def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
-        """The model's parameters under its own names."""
-        return self.module.model.named_parameters()
-
-    def names_to_save(self) -> set[str]:
-        """Return the names that a trained-only checkpoint needs: trained weights, those that the model changes in ``after_step``, and
-        what else the adapter cannot make again."""
-        model = self.module.model
-        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-        changed = model.kept_names() if model.steps else ()
-        return trained.union(changed, self.adapter.saved_state(model))
-
-    def whole_weights(
-        self, *, only: Container[str] | None = None, averaged: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Live weights by name, one at a time, perhaps only some; every rank must walk through all of them.
-
-        Those to use; where they are not ``averaged``, those that gradients are taken at.
-        """
-        passing = averaged and isinstance(self.inner_optimizer, Averaging)  # whoever keeps them would find others there
-        with self.use_averaged_weights() if averaged else nullcontext():
-            for name, parameter in self.named_parameters():
-                if only is None or name in only:
-                    with gather_parameters([parameter]):
-                        weight = self.join_rows(parameter, parameter.detach())
-                        yield name, weight.clone() if passing else weight
-
-    def join_rows(self, parameter: Tensor, value: Tensor) -> Tensor:
-        """Return the whole of a parameter's value of which expert ranks have some rows each; as it is elsewhere. Collective."""
-        return value if self.experts is None else gather_rows(parameter, value, self.experts.group)
 
     def close(self) -> None:
         """Give the memory back, once nobody refers to this engine either: hooks and a cache of DeepSpeed's would keep all of it."""

@@ -1,4 +1,4 @@
-"""Faults of the keys of a layout, each by itself: precision, offload, pipeline, sequence, expert. Imports no torch."""
+"""Faults of the keys of a layout, each by itself: precision, offload, pipeline, sequence, batch, expert. Imports no torch."""
 
 from __future__ import annotations
 
@@ -107,6 +107,21 @@ def wrong_sequence(config: RunConfig, world: int) -> Fault | None:
         problem=f"{what} do not divide by {size}.",
         fix=f"Set --parallel.sequence to one of {', '.join(map(str, possible))}, or start another number of processes.",
     )
+
+
+def wrong_batch(total: int, ranks: int, micro: int) -> list[Fault]:
+    """Return the reason why the rows of a step do not divide into micro-batches of so many on each of the ranks."""
+    rows = micro * ranks
+    if total % rows == 0:
+        return []
+    near = max(rows, total // rows * rows)
+    return [
+        Fault(
+            key="train.global-batch-size",
+            problem=f"{total} rows do not divide into {ranks} ranks × {micro} rows.",
+            fix=f"Set --train.global-batch-size {near}, or another --train.micro-batch-size.",
+        )
+    ]
 
 
 def undivided_experts(experts: int, ranks: int, *, most: int) -> Fault:

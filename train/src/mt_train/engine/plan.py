@@ -185,7 +185,7 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
         own_masters=dtype == "bf16" and stage == 1 and _keeps_masters(parallel),
         notices=notices,
     )
-    faults.extend(_wrong_batch(plan))
+    faults.extend(layout.wrong_batch(plan.global_batch_size, plan.data_ranks, plan.micro_batch_size))
     layouts = plan.layouts
     faults.extend(fault for offer in offers for fault in _unsupported_faults(offer, plan, layouts))
     faults.extend(fault for offer in offers for fault in _limit_faults(offer, config, layouts))
@@ -196,21 +196,6 @@ def _keeps_masters(parallel: ParallelConfig) -> bool:
     """Return whether masters of a bf16 run at ZeRO 1 are our own: where nothing asks for DeepSpeed's, its options included."""
     divides = parallel.pipeline > 1 or parallel.expert > 1 or parallel.offload != "none"
     return parallel.masters == "auto" and not divides and parallel.deepspeed == DeepSpeedOptions()
-
-
-def _wrong_batch(plan: Plan) -> list[Fault]:
-    """Return the reasons why the rows of a step do not divide into micro-batches."""
-    total, rows = plan.global_batch_size, plan.micro_batch_size * plan.data_ranks
-    if total % rows == 0:
-        return []
-    near = max(rows, total // rows * rows)
-    return [
-        Fault(
-            key="train.global-batch-size",
-            problem=f"{total} rows do not divide into {plan.data_ranks} ranks × {plan.micro_batch_size} rows.",
-            fix=f"Set --train.global-batch-size {near}, or another --train.micro-batch-size.",
-        )
-    ]
 
 
 def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, ...]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
+from mt_train.config.bounds import MOST_TOKENS
 from mt_train.config.run import RunConfig
-from mt_train.config.sections import MOST_TOKENS
 from mt_train.engine.layout_suggestion import with_changes
 from mt_train.engine.plan import Plan
 from mt_train.planning.candidates import Candidate, Room, weigh

@@ -6,7 +6,7 @@ from functools import cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from mt_train.config.sections import DataConfig
+from mt_train.config.data import DataConfig
 from mt_train.config.texts import OWN, PLAIN, TEMPLATES
 from mt_train.data.templates.additions import Additions
 from mt_train.data.templates.chat import ChatTemplate, own_source

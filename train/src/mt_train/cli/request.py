@@ -1,0 +1,84 @@
+"""The request of ``mt-train``: what its command line, a recipe and config files ask for. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mt_core.config.secrets import redact
+from mt_core.errors import UsageError
+from mt_core.files import is_remote
+from mt_core.plugins.host import PluginHost
+from mt_core.plugins.lock_file import RUN_FILE
+from mt_train.assemble.remote_run import fetch_run
+from mt_train.config.commandline import CommandLine
+from mt_train.config.layers import Layer, Layers, read_layers
+from mt_train.config.names import expand
+from mt_train.plugins.lock import check_lock
+from mt_train.plugins.recipes import read_recipe
+from mt_train.plugins.resolve import Origins
+from mt_train.tracking.logs import first_notice
+
+SWITCHES = ("overwrite", "print_config", "dry_run", "json", "plan", "debug", "version", "help")
+PLANNED = ("nnodes", "json", "plot", "gpu", "network", "host_memory", "plan")
+"""Options that go with ``--dry-run`` only."""
+VALUES = (
+    "recipe",
+    "output",
+    "resume",
+    "nproc_per_node",
+    "nnodes",
+    "restart",
+    "profile",
+    "plot",
+    "gpu",
+    "network",
+    "host_memory",
+    "completion",
+)
+REPEATED = ("block_plugin", "config")
+PATHS = ("output", "resume", "plot")
+"""Values that may begin with the @name of a path."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Request made by a command line, its recipe and its config files. ``raw`` has the keys of the run, wherever they stood."""
+
+    flags: Mapping[str, Any]
+    raw: dict[str, Any]
+    layers: Layers
+
+    @property
+    def origins(self) -> Origins:
+        """Return the source of each key."""
+        return self.layers.origins
+
+
+def read_request(line: CommandLine, host: PluginHost) -> Request:
+    """Return the request of a recipe, YAML or JSON files over it, the command line on top, and which key came from which."""
+    flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
+    flags = _with_local_folders(flags)
+    layers = [*read_recipe(flags["recipe"], host)] if "recipe" in flags else []
+    for path in map(Path, map(expand, flags.get("config", []))):
+        if path.name == RUN_FILE and (note := check_lock(path.parent)):  # it repeats a run, whose plugins must be here
+            first_notice(note)
+        layers += read_layers(path)
+    found = Layers.of([*layers, Layer("command line", line.raw)], host.kinds)
+    return Request(flags, found.raw, found)
+
+
+def _with_local_folders(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags, with the run that an address means fetched. Raises ``UsageError`` for an address to write to."""
+    if is_remote(flags.get("output", "")):
+        raise UsageError(
+            f"--output {redact(flags['output'])} is an address, and a run writes to a disk; give a folder, and --callbacks upload, which"
+            " copies what it saves to --callbacks.upload.url"
+        )
+    if not is_remote(flags.get("resume", "")):
+        return flags
+    output = flags.get("output")
+    kept = {name: value for name, value in flags.items() if name != "output"}
+    return {**kept, "resume": str(fetch_run(flags["resume"], Path(output) if output else None))}
