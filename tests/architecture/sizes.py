@@ -60,6 +60,7 @@ BLOCKS = tuple(
 """What models, adapters, datasets, optimizers and schedules are made of, and the shapes of rows."""
 LONGEST, MEDIAN = 60, 12
 """Lines of a function, its signature and docstring included."""
+LONGEST_FILE = 300
 
 
 def sources() -> list[Path]:
@@ -143,6 +144,11 @@ def functions() -> Iterator[tuple[str, int]]:
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1
 
 
+def files() -> dict[str, int]:
+    """Every file with its lines."""
+    return {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in sources()}
+
+
 def main() -> None:
     """Print the sizes."""
     allowed = CORE_LINES + sum(GROWN.values())
@@ -153,6 +159,7 @@ def main() -> None:
         print(f"mt-train runs {len(part)} modules of {package}: {lines(part):,} lines")
     sizes = [size for _, size in functions()]
     print(f"functions: {len(sizes):,}, median {median(sizes):g} lines, longest {max(sizes)}")
+    print(f"files: {len(files()):,}, median {median(files().values()):g} lines, longest {max(files().values())}")
 
 
 if __name__ == "__main__":

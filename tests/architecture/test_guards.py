@@ -44,6 +44,10 @@ def test_a_closure_follows_public_names_to_their_modules() -> None:
     assert not any(name.startswith("mt_train") for name in found)
 
 
+def test_files_are_short() -> None:
+    assert {name: size for name, size in sizes.files().items() if size > sizes.LONGEST_FILE} == {}, "split it"
+
+
 def test_functions_are_short() -> None:
     found = list(sizes.functions())
     assert median(size for _, size in found) <= sizes.MEDIAN
