@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from mt_core.errors import UsageError, show_value
 
-__all__ = ["Generation", "GenerationConfig", "SamplingRules"]
+__all__ = ["Generation", "GenerationConfig", "SamplingRules", "find_faults"]
 
 Finish = Literal["eos", "stop", "length", "context"]
 

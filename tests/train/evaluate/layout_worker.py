@@ -55,8 +55,9 @@ class ProbingEvaluation:
         if subject.texts:
             wishes = GenerationConfig(max_new_tokens=6, logprobs=True)
             greedy = GenerationConfig(max_new_tokens=6, rules=SamplingRules(greedy=True))
+            beams = GenerationConfig(max_new_tokens=6, rules=SamplingRules(num_beams=3))
             prompts = contexts[:5]
-            texts = [[each.text for each in subject.generate(prompts, config)] for config in (wishes, greedy)]
+            texts = [[each.text for each in subject.generate(prompts, config)] for config in (wishes, greedy, beams)]
         self.seen = [[score.logprob, score.greedy] for score in scores]
         self.seen += [[value, True] for value in values[0].logprobs.tolist()]
         assert abs(again[0].logprob - scores[0].logprob) < 1e-5

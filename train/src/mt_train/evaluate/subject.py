@@ -91,9 +91,12 @@ class LoadedSubject:
         forward: Forward = last_logits,
     ) -> list[Generation]:
         was_training = self._loaded.model.training
+        # a search takes no stop texts, so that it has to know where turns end
+        template = self.template if config.rules.num_beams > 1 else None
+        size = self._batch_size
         try:
             return continue_prompts(
-                self._loaded, prompts, config, batch_size=self._batch_size, indices=indices, forward=forward
+                self._loaded, prompts, config, batch_size=size, indices=indices, template=template, forward=forward
             )
         finally:
             self._loaded.model.train(was_training)

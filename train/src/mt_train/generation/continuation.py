@@ -170,13 +170,16 @@ class Continuer:
             read_media=self._loaded.read_media,
         )
         stream = TextStream(self._loaded.tokenizer, stop=self._stop)
-        for token in found.tokens:
-            stream.push(token)
+        stopped = any(map(stream.push, found.tokens))
         chosen = None if self._choices is None else self._choices.string(found.tokens)
-        finish: Finish = "eos" if found.end_id is not None else "context" if room < wished else "length"
+        ended: Finish = "eos" if found.end_id is not None else "context" if room < wished else "length"
         logprobs = tuple(found.logprobs) if self._config.logprobs else ()
         return Generation(
-            stream.close() if chosen is None else chosen, tuple(found.tokens), finish, found.end_id, logprobs
+            stream.close() if chosen is None else chosen,
+            tuple(found.tokens),
+            "stop" if stopped else ended,
+            found.end_id,
+            logprobs,
         )
 
 

@@ -21,7 +21,6 @@ from .asking import (
     prepare_rows,
     read_rows,
     refuse_no_texts,
-    sampling_rules,
     share,
     too_long_notes,
     turn_prompt,
@@ -81,7 +80,7 @@ class Answers:
 
     def _ask(self, subject: Subject, questions: Sequence[Question], prompts: Sequence[Prompt]) -> list[Answer]:
         config = GenerationConfig(
-            rules=sampling_rules(self._config.temperature),
+            rules=self._config.rules,
             max_new_tokens=self._config.max_new_tokens,
             stop=self._config.stop,
             seed=self._config.seed,

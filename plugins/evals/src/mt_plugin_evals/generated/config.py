@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from mt_core import PartChoice
 from mt_core.evaluation import EvaluationConfig
 
+from .sampling import SamplingOptions
+
 Choice = dict[str, Any]
 """Name and options of a component: ``{name: jsonl, path: rows.jsonl}``."""
 
@@ -19,7 +21,7 @@ def _split_list(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-class AnswersConfig(EvaluationConfig):
+class AnswersConfig(SamplingOptions):
     """Rows whose answers are compared with references."""
 
     rows: Choice = Field(description="dataset of the rows, its name and options: {name: jsonl, path: F}")
@@ -33,7 +35,6 @@ class AnswersConfig(EvaluationConfig):
     )
     max_new_tokens: int = Field(256, ge=1, description="longest answer (tokens)")
     stop: tuple[str, ...] = Field((), description="texts before which an answer ends")
-    temperature: float = Field(0.0, ge=0, le=100, description="sampling temperature; 0 takes the most likely token")
     seed: int = Field(0, ge=0, description="seed of sampling")
     limit: int | None = Field(None, ge=1, description="rows that are asked, the first ones; none: all")
 
