@@ -15,8 +15,12 @@ from mt_tools.cli.convert_options import (
     unused_path,
     writing_options,
 )
+from mt_tools.convert.source import Source
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
+
+_ADDED = ("add-tokens", "add-special-tokens", "tokens-file", "pad-token")
+"""Options for single tokens."""
 
 
 def resize_parser() -> argparse.ArgumentParser:
@@ -28,6 +32,11 @@ def resize_parser() -> argparse.ArgumentParser:
         "source", metavar="FOLDER", help="a folder of weights with a tokenizer.json, or org/name of the Hub"
     )
     parser.add_argument("out", metavar="OUT", help="the new folder")
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="a larger tokenizer that has the old ids: a folder, a tokenizer.json, or a SentencePiece model",
+    )
     parser.add_argument("--add-tokens", default="", metavar="A,B", help="words that become tokens of their own")
     parser.add_argument(
         "--add-special-tokens", default="", metavar="A,B", help="marks: read in templates, never in what people wrote"
@@ -37,8 +46,8 @@ def resize_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--init",
         choices=("mean", "subtokens", "normal"),
-        default="mean",
-        help="new rows: the mean of the old ones (default), that of the tokens which the text was until now, or normal around the mean",
+        help="new rows: the mean of the old ones (default), that of the tokens which the text was until now (default with --tokenizer),"
+        " or normal around the mean",
     )
     parser.add_argument(
         "--multiple", type=int, default=1, metavar="N", help="rows in all are a multiple of N (default: 1)"
@@ -51,18 +60,43 @@ def resize_parser() -> argparse.ArgumentParser:
 
 
 def _resize(arguments: argparse.Namespace) -> int:
-    from mt_tools.convert.folder import convert
-    from mt_tools.convert.vocabulary import check_wanted, tokens_of_file, with_tokens
-
     size, out = shard_bytes(arguments.shard_size), unused_path(arguments.out)
     if arguments.multiple < 1:
         raise UsageError(f"--multiple is at least 1, got {arguments.multiple}")
+    written = (_add_tokens if arguments.tokenizer is None else _replace_tokenizer)(arguments, out, size)
+    print(f"{out}: {written.parts.config.model.options.vocab_size:,} tokens, {describe_files(out)}")
+    return 0
+
+
+def _replace_tokenizer(arguments: argparse.Namespace, out: Path, size: int) -> Source:
+    given = [f"--{key}" for key in _ADDED if getattr(arguments, key.replace("-", "_"))]
+    if given:
+        raise UsageError(f"--tokenizer has its own tokens; leave out {', '.join(given)}, or add them to the new folder")
+    from mt_tools.convert.other_tokenizer import Growth, open_with_tokenizer, replace_tokenizer
+
+    host = discover_plugins(arguments.block_plugin)
+    return replace_tokenizer(
+        open_with_tokenizer(str(expand(arguments.source)), host, arguments.model),
+        Path(expand(arguments.tokenizer)),
+        out,
+        host,
+        growth=Growth(init=arguments.init or "subtokens", multiple=arguments.multiple, seed=arguments.seed),
+        dtype=chosen_dtype(arguments),
+        shard_bytes=size,
+        say=notice,
+    )
+
+
+def _add_tokens(arguments: argparse.Namespace, out: Path, size: int) -> Source:
+    from mt_tools.convert.folder import convert
+    from mt_tools.convert.vocabulary import check_wanted, tokens_of_file, with_tokens
+
     listed = [] if arguments.tokens_file is None else tokens_of_file(Path(expand(arguments.tokens_file)))
     tokens = {
         "add_tokens": (*filter(None, arguments.add_tokens.split(",")), *listed),
         "add_special_tokens": tuple(filter(None, arguments.add_special_tokens.split(","))),
         "pad_token": arguments.pad_token,
-        "init": arguments.init,
+        "init": arguments.init or "mean",
     }
     check_wanted(tokens)
     source = with_tokens(
@@ -74,8 +108,7 @@ def _resize(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
-    print(f"{out}: {source.parts.config.model.options.vocab_size:,} tokens, {describe_files(out)}")
-    return 0
+    return source
 
 
 def merge_parser() -> argparse.ArgumentParser:

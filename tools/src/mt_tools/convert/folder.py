@@ -140,20 +140,27 @@ def _tokenizer_files(
     if source.checkpoint is not None:
         return _of_run(source, stage, say, whole)
     assert weights is not None, "a source is a run or a folder"
-    for name in (*TOKENIZER_FILES, *(PROCESSOR_FILES if whole is not None else ())):
+    theirs = () if source.replaces_tokenizer else TOKENIZER_FILES
+    for name in (*theirs, *(PROCESSOR_FILES if whole is not None else ())):
         if (weights / name).is_file():
             shutil.copyfile(weights / name, stage / name)
     make_portable(stage)
     if (weights / CONFIG).is_file():
         given = read_json(weights / CONFIG)
         stated = {key: given[key] for key in _IDS if key in given}
-        return stated | _extend_vocabulary(source, stage, say), []
+        return stated | _extend_vocabulary(source, stage, say), _new_ends(source)
     return _of_tokenizer(source, stage, say), []
+
+
+def _new_ends(source: Source) -> list[int]:
+    """Return the end token of a tokenizer that replaces the folder's: it may be a new one."""
+    end = source.parts.tokenizer.eos_id if source.replaces_tokenizer else None
+    return [] if end is None else [end]
 
 
 def _extend_vocabulary(source: Source, stage: Path, say: Say) -> dict[str, Any]:
     """Return where the tokenizer gets tokens: its files with them, and the id that padding has now."""
-    if not source.parts.adds_tokens:
+    if not source.parts.adds_tokens and not source.replaces_tokenizer:
         return {}
     tokenizer: Any = source.parts.tokenizer  # one that can be given tokens can also write itself
     _save_tokenizer(tokenizer, tokenizer.save, stage, say)

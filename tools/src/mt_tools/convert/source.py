@@ -38,6 +38,8 @@ class Source:
     """The text of a run's ``model.weights``, whether that is still there or not."""
     base_name: str | None = None
     """Name of those weights on the Hub, perhaps with ``@revision``, as somebody gives it who exports the run."""
+    replaces_tokenizer: bool = False
+    """Whether the tokenizer is another one than that of the folder, whose files stay behind."""
 
     @property
     def weights(self) -> Path | None:

@@ -49,4 +49,6 @@ def tokens_of_file(path: Path) -> list[str]:
 def check_wanted(tokens: Mapping[str, Any]) -> None:
     """Raise ``UsageError`` when no token is asked for."""
     if not any(tokens.get(key) for key in ("add_tokens", "add_special_tokens", "pad_token")):
-        raise UsageError("nothing to add: give --add-tokens, --add-special-tokens, --tokens-file or --pad-token")
+        raise UsageError(
+            "nothing to add: give --add-tokens, --add-special-tokens, --tokens-file, --pad-token or --tokenizer"
+        )

@@ -64,11 +64,23 @@ def build_tokenizer(parts: Parts) -> Tokenizer:
                 Fault(
                     key="tokenizer",
                     problem=f"{config.tokenizer.name} has {tokenizer.size} tokens, and the model's embedding only {rows} rows.",
-                    fix=f"Set --model.vocab-size {tokenizer.size} or more, or choose the tokenizer that belongs to the weights.",
+                    fix=_more_rows(config, tokenizer.size, here=parts.adds_tokens)
+                    + ", or choose the tokenizer that belongs to the weights.",
                 )
             ]
         )
     return tokenizer
+
+
+def _more_rows(config: RunConfig, count: int, *, here: bool = False) -> str:
+    """How the model gets so many rows. Rows of weights are those of their files, unless the run itself adds tokens (``here``)."""
+    weights = config.model.source.weights
+    if weights is None or here:
+        return f"Set --model.vocab-size {count} or more"
+    path = getattr(config.tokenizer.options, "path", "PATH")
+    return (
+        f"Write a folder with `mt-convert resize-vocab {weights} OUT --tokenizer {path}` and give --model.weights OUT"
+    )
 
 
 def build_data(parts: Parts) -> RunData:
@@ -237,7 +249,7 @@ def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
         if highest >= rows:
             raise DataError(
                 f"{row_of_id(samples, highest)}: token id {highest}, and the model's embedding has only {rows} rows (ids below"
-                f" {rows}); choose the tokenizer that belongs to the model, or set --model.vocab-size {highest + 1} or more"
+                f" {rows}). {_more_rows(config, highest + 1)}, or choose the tokenizer that belongs to the model"
             )
 
 

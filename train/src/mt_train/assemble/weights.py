@@ -198,12 +198,12 @@ def _with_new_rows(
     rows = NewRows(
         added=tokenizer.added, size=model.options.vocab_size, init=tokenizer.init, seed=parts.config.train.seed
     )
-    grown = [name for name in _per_token(parts, model) if name in source]
+    grown = [name for name in per_token_names(parts, model) if name in source]
     say(f"notice: {len(tokenizer.added)} tokens are new; their rows in {', '.join(grown)} begin as {tokenizer.init}")
     return source | {name: rows.put(name, source[name]) for name in grown}
 
 
-def _per_token(parts: Parts, model: ModelRef) -> list[str]:
+def per_token_names(parts: Parts, model: ModelRef) -> list[str]:
     """The parameters that have a row for each token: those that are larger in a model with more tokens."""
     shapes = []
     for more in (0, 1):

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NewRows:
-    """``added`` says what each new token was read as before, id → ids; ``size`` is the rows that a tensor gets in all."""
+    """``added`` says what each new token was read as before, id → ids; ``size`` is the rows that a tensor gets in all.
+
+    ``known`` rows are those of old tokens: all below the first new one, if that is not said.
+    """
 
     added: Mapping[int, tuple[int, ...]]
     size: int
     init: RowInit = "mean"
     seed: int = 0
+    known: int | None = None
 
     def put(self, name: str, load: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Return a function that loads the tensor with its new rows, in its dtype: of new tokens, and such as fill up the size.
@@ -38,7 +42,7 @@ class NewRows:
 
             old = load()
             first = min(self.added, default=len(old))
-            known = old[:first].float()
+            known = old[: first if self.known is None else self.known].float()
             mean = known.mean(0)
             grown = torch.empty((max(self.size, len(old)), *old.shape[1:]), dtype=old.dtype)
             grown[: len(old)] = old

@@ -190,6 +190,10 @@ class HuggingFaceTokenizer:
         text: str = self._inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
+    def pieces(self) -> dict[int, str]:
+        """Return what the vocabulary has under each id."""
+        return {number: piece for piece, number in sorted(self._inner.get_vocab().items(), reverse=True)}
+
     @catch_panics
     def save(self, folder: Path) -> None:
         """Write the files that ``from_pretrained`` reads: those that it was read from where it is what they say."""

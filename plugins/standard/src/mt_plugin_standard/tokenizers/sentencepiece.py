@@ -69,6 +69,10 @@ class SentencePieceTokenizer:
         text: str = self._processor.decode([token if 0 <= token < self.size else unknown for token in ids])
         return text
 
+    def pieces(self) -> dict[int, str]:
+        """Return what the vocabulary has under each id."""
+        return {number: self._processor.id_to_piece(number) for number in range(self.size)}
+
     def save(self, folder: Path) -> None:
         """Write the model file under its usual name, and where it has the form of one, a Hugging Face tokenizer beside it."""
         from transformers import PreTrainedTokenizerFast
