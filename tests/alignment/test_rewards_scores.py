@@ -78,6 +78,21 @@ def test_a_reward_that_cannot_be_used_is_named_with_the_row(kind: type, scores: 
         scored(kind(scores))
 
 
+def test_a_failure_is_named_with_the_users_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line of the file, not that of the library that it calls; from another directory, with the path."""
+    file = tmp_path / "mine.py"
+    file.write_text("import json\n\ndef score(answers):\n    return [json.loads(each.text) for each in answers]\n")
+    scores = PythonReward(PythonConfig(path=file))
+    says = r"reward mine failed: JSONDecodeError: Expecting value: .* \({}, line 4; --debug shows where from\)"
+    with pytest.raises(ComponentError, match=says.format(file)):
+        scored(scores)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ComponentError, match=says.format("mine.py")):
+        scored(PythonReward(PythonConfig(path=Path("mine.py"))), score_timeout=None)
+    with pytest.raises(ComponentError, match=r"decoder\.py, line \d+; --debug shows where from"):
+        scored(Says(lambda answers: json.loads("")))
+
+
 def test_what_is_no_number_is_refused_whatever_it_is() -> None:
     for score in ("good", [1.0], {}):
         with pytest.raises(ComponentError, match="for an answer to row 1; a score is a finite number"):

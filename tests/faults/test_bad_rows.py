@@ -160,7 +160,7 @@ MALFORMED = [
     ("two objects", b'{"a": 1} {"b": 2}', r"Extra data at column 10:"),
     ("single quotes", b"{'prompt': 1}", r"Expecting property name enclosed in double quotes at column 2:"),
     ("a comma too many", b'{"a": 1,}', r".* at column [89]:"),
-    ("plain text", b"hello", r"Expecting value at column 1: hello"),
+    ("plain text", b"hello", r"Expecting value at column 1: 'hello'\. Write one complete JSON object"),
     ("bad escape", rb'{"a": "\x"}', r"Invalid \\escape at column 8:"),
     ("control character", b'{"a": "x\x1b[31m"}', r"Invalid control character at column 9: .*x\\x1b\[31m"),
     ("string for a row", b'"text"', r"an object is needed, this is a string:"),

@@ -12,7 +12,7 @@ import pytest
 from mt_tools.cli.convert import main as convert
 from mt_tools.cli.eval import main as evaluate
 from mt_tools.cli.generate import main as generate
-from mt_train.assemble import steps
+from mt_train.assemble import run_state, steps
 from mt_train.cli.train import main
 from mt_train.tracking.metrics import MetricsFile
 
@@ -23,6 +23,31 @@ BASE = ["--model", "llama", "--train.steps", "2", "--train.micro-batch-size", "2
 def run(tmp_path: Path) -> Path:
     assert main([*BASE, "--model.n-layers", "1", "--output", str(tmp_path / "run")]) == 0
     return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("model", "drops"),
+    [
+        (("llama",), False),
+        (("llama", "--adapter", "lora", "--adapter.dropout", "0.1"), True),
+        (("gemma", "--model.dropout", "0.1"), True),
+    ],
+)
+def test_other_random_numbers_are_told_of_where_there_is_dropout(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    model: tuple[str, ...],
+    drops: bool,
+) -> None:
+    """The random generators are those of as many processes as saved."""
+    run = tmp_path / "run"
+    assert main(["--model", *model, *BASE[2:], "--model.n-layers", "1", "--output", str(run)]) == 0
+    assert "done: 2 steps in " in capsys.readouterr().out
+    read = run_state.read_snapshot
+    monkeypatch.setattr(run_state, "read_snapshot", lambda *saved: read(*saved) and False)
+    assert main(["--resume", str(run), "--train.steps", "3"]) == 0
+    assert ("so dropout will not repeat bit for bit" in capsys.readouterr().err) == drops
 
 
 def test_a_checkpoint_of_another_model_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +88,7 @@ def test_a_resumed_run_may_be_longer_and_laid_out_otherwise(run: Path, capsys: p
     assert main(["--resume", str(run), *words]) == 0
     captured = capsys.readouterr()
     assert "4 steps instead of 2" in captured.err
+    assert "done: 4 steps, 2 of them now, in " in captured.out
     assert "1 rows × 2 micro-batches = 2 rows a step, ZeRO 2" in captured.out, "the rows of a step stay"
     assert main(["--resume", str(run), "--train.steps", "6", "--train.global-batch-size", "4"]) == 2
     assert "train.global-batch-size: is 4, and 2 in the run" in capsys.readouterr().err

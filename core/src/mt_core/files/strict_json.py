@@ -127,7 +127,7 @@ def _refuse(piece: Piece, text: str, problem: str, fix: str, position: int = 0) 
     before, after = "…" if begin else "", "…" if begin + _EXCERPT < len(text) else ""
     below = text.count("\n", 0, position)
     place = f"{piece.path}:{piece.line + below}" if below else piece.place
-    raise DataError(f"{place}: {problem}: {before}{excerpt}{after} {fix}") from None
+    raise DataError(f"{place}: {problem}: '{before}{excerpt}{after}'. {fix}") from None
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=unique_object, parse_constant=no_constant, parse_float=finite_float)

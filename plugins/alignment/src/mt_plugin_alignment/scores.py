@@ -11,6 +11,7 @@ from pydantic import Field
 
 from mt_core import ComponentError, MtConfig, MtError, first_line, notice
 
+from .failures import describe_failure
 from .reward_functions.base import ScoresTogether
 from .time_limit import TimeLimitReached, call_within
 
@@ -117,7 +118,7 @@ class _Scoring:
 
     def _failure(self, error: Exception) -> ComponentError:
         return ComponentError(
-            f"reward {self._name} failed: {type(error).__name__}: {first_line(error)} (--debug shows where)"
+            f"reward {self._name} failed: {describe_failure(error, getattr(self.reward, 'file', None))}"
         )
 
     def _checked(self, found: Sequence[Any], answers: Sequence[Answer]) -> list[float | None]:

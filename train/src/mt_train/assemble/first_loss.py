@@ -7,12 +7,11 @@ the model of the first step was not the one that was measured, and all of the tr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
-from mt_core.config.base import MtConfig
 from mt_core.errors import UsageError
 from mt_core.model_protocols import HasFirstLoss
 from mt_core.protocols import StepRecord
+from mt_train.assemble.dropout import dropouts
 from mt_train.config.run import RunConfig
 
 IN_FP32, IN_FEW_BITS = 1e-4, 0.05
@@ -37,7 +36,7 @@ def check_first_loss(config: RunConfig, dtype: str, objective: object, record: S
 
 def _advice(config: RunConfig) -> str:
     """Say what may be wrong, the likeliest first, and how to go on."""
-    causes = [*_dropouts(config)]
+    causes = [f"{option} is {rate:g} (set it to 0)" for option, rate in dropouts(config)]
     if config.callbacks:
         names = ", ".join(each.name for each in config.callbacks)
         causes.append(
@@ -51,12 +50,3 @@ def _advice(config: RunConfig) -> str:
     proves = "prove" in type(config.objective.options).model_fields
     go_on = " To train nonetheless: --objective.prove false." if proves else ""
     return f"What may be wrong: {'; '.join(filter(None, causes))}.{go_on}"
-
-
-def _dropouts(config: RunConfig) -> Iterator[str]:
-    """Return what drops values at random, with its remedy."""
-    slots: dict[str, MtConfig] = {"model": config.model.options, "adapter": config.adapter.options}
-    for slot, options in slots.items():
-        for name, value in options:
-            if "dropout" in name and isinstance(value, int | float) and value > 0:
-                yield f"--{slot}.{name.replace('_', '-')} is {value:g} (set it to 0)"

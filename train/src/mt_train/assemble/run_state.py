@@ -11,6 +11,7 @@ from typing import Any
 from mt_core.tracking.logs import notice
 from mt_train.assemble.callbacks import Events
 from mt_train.assemble.data import RunData
+from mt_train.assemble.dropout import has_dropout
 from mt_train.assemble.expert_forms import experts_form, refuse_other_form
 from mt_train.assemble.identity import refuse_other_data
 from mt_train.assemble.matmul import describe_change, present_setting
@@ -70,7 +71,8 @@ class RunState:
         is_main = self.engine.process.is_main
         refuse_other_data(manifest.get("data"), self.data.fingerprint)
         refuse_other_form(manifest.get("experts"), self.engine.module.model)
-        if not read_snapshot(self.engine, checkpoint) and is_main:
+        drops = has_dropout(self.parts.config, self.engine.module.model)
+        if not read_snapshot(self.engine, checkpoint) and drops and is_main:
             notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
         if (note := describe_change(manifest.get("matmul"))) and is_main:
             notice(note)

@@ -129,7 +129,7 @@ class Session:
         return self._train(progress, recorder, profile)
 
     def _train(self, progress: Progress, recorder: Recorder, profile: Path | None) -> Outcome:
-        began = time.perf_counter()
+        began, from_step = time.perf_counter(), progress.step
         self.stopper.preparing = False
         self.events.send("on_run_start", progress.step)
         try:
@@ -162,7 +162,7 @@ class Session:
             if self.rollouts is not None:
                 self.rollouts.close()
             self.description.write_end(COMPLETED if finished else "stopped", progress.step, outcome.stopped)
-            show_summary(outcome, self.parts, self.data, self.total_steps)
+            show_summary(outcome, self.parts, self.data, self.total_steps, from_step=from_step)
         return outcome
 
     def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> bool:

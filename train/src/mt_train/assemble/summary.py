@@ -21,8 +21,8 @@ from mt_train.tracking.logs import show
 from mt_train.tracking.loss_units import loss_unit_of
 
 
-def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int) -> None:
-    """Show how the run ended, and commands that go on from there."""
+def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int, *, from_step: int = 0) -> None:
+    """Show how the run ended, and commands that go on from there. ``from_step`` is the step after which it was resumed."""
     if data.stream is not None:
         show(f"of the stream, read in this run: {data.stream.report.describe()}")
     if outcome.stopped:
@@ -31,7 +31,8 @@ def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int
     unit = loss_unit_of(data.objective)
     loss = "" if outcome.eval_loss is None else f", held-out loss {outcome.eval_loss:.4f} {unit}".rstrip()
     early = f" of {total_steps}" if outcome.steps < total_steps else ""
-    show(f"done: {outcome.steps}{early} step{'s' * (total_steps != 1)} in {duration(outcome.seconds)}{loss}")
+    now = f", {outcome.steps - from_step} of them now," if from_step else ""
+    show(f"done: {outcome.steps}{early} step{'s' * (total_steps != 1)}{now} in {duration(outcome.seconds)}{loss}")
     if text := parts.offers["dataset"].component.notice:
         notice(f"notice: {text}")
     if outcome.output is None:

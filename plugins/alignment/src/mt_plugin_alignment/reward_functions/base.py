@@ -43,8 +43,8 @@ class RewardOptions(MtConfig):
 class Reward(Protocol):
     """Scores answers. A score is any number, or ``None`` for an answer that cannot be scored: it is counted, and is no 0.
 
-    It may have a ``weight``, what it counts in the sum (else 1), and a ``timeout``, the longest that ``score`` may take (seconds; else
-    the ``score_timeout`` of the run).
+    It may have a ``weight``, what it counts in the sum (else 1), a ``timeout``, the longest that ``score`` may take (seconds; else
+    the ``score_timeout`` of the run), and a ``file``, the user's, whose last line an error names (a path as in tracebacks).
     """
 
     def score(self, answers: Sequence[Answer]) -> Sequence[float | None]:

@@ -26,7 +26,7 @@ class PythonConfig(RewardOptions):
 
 
 class PythonReward:
-    """Calls the function."""
+    """Calls the function. ``file`` is the path that its lines have in a traceback."""
 
     def __init__(self, config: PythonConfig) -> None:
         """Raise ``UsageError`` for a file or a function that is not there, or does not run."""
@@ -43,6 +43,7 @@ class PythonReward:
         if not callable(function):
             raise UsageError(f"{path} has no function {config.function!r}; name it with --rewards.python.function")
         self._function, self.weight, self.timeout = function, config.weight, config.timeout
+        self.file = spec.origin
 
     def score(self, answers: Sequence[Answer]) -> Sequence[float | None]:
         """See ``Reward``."""

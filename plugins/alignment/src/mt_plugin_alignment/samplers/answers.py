@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mt_core import ComponentError, MtError, UsageError, first_line
+from mt_core import ComponentError, MtError, UsageError
 
+from ..failures import describe_failure
 from .base import Completion
 from .own import OwnConfig, OwnSampler
 
@@ -35,9 +36,7 @@ def write_answers(
     except MtError:
         raise
     except Exception as error:  # a sampler's code may raise anything; whose it is has to be said
-        raise ComponentError(
-            f"{name} failed: {type(error).__name__}: {first_line(error)} (--debug shows where)"
-        ) from error
+        raise ComponentError(f"{name} failed: {describe_failure(error)}") from error
     if len(found) != len(prompts):
         raise ComponentError(f"{name} gives {len(found)} answers to {len(prompts)} prompts; give one to each")
     for number, answer in enumerate(found):
