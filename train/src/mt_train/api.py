@@ -102,15 +102,19 @@ def train(
     return run(Parts.of(resolved), RunOptions(output=_folder(output, resolved), overwrite=overwrite))
 
 
-def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str | None = None) -> LoadedModel:
+def load_run(
+    run: str | Path, *, checkpoint: str | int = "last", averaged: str | None = None, dtype: str = "auto"
+) -> LoadedModel:
     """Load the trained model of a run with its tokenizer, on the GPU if there is one.
 
-    ``checkpoint`` is ``last``, ``best`` or a step; ``averaged`` names the callback whose average is taken.
+    ``checkpoint`` is ``last``, ``best`` or a step; ``averaged`` names the callback whose average is taken; ``dtype`` is the precision of
+    the weights: ``fp32``, ``bf16``, ``fp16``, or ``auto``, that of the run on a GPU and fp32 on a CPU.
 
     Raises ``CheckpointError`` where there is none, or it is damaged.
     """
     from mt_train.assemble.load import load
 
+    precision = arguments.dtype("load_run", dtype)
     folder = Path(expand(arguments.path("load_run", "run", run)))
     is_step = type(checkpoint) is int and 0 <= checkpoint <= LARGEST
     which = str(checkpoint) if is_step else arguments.text("load_run", "checkpoint", checkpoint, _WHICH)
@@ -120,27 +124,29 @@ def load_run(run: str | Path, *, checkpoint: str | int = "last", averaged: str |
         arguments.text("load_run", "averaged", averaged, "the name of a callback of the run, such as 'ema', or None")
     found = chosen_checkpoints(folder, which)[-1]
     resolved = resolve(run_config(found), discover_plugins())
-    return load(Parts.of(resolved), found, notice, averaged=averaged)
+    return load(Parts.of(resolved), found, notice, averaged=averaged, dtype=precision)
 
 
 def load_weights(
-    model: str | Path | None, folder: str | Path | None = None, *, objective: str | None = None
+    model: str | Path | None, folder: str | Path | None = None, *, objective: str | None = None, dtype: str = "auto"
 ) -> LoadedModel:
     """Pretrained weights with the tokenizer beside them, on the GPU where there is one: ``load_weights(folder)``, whose ``config.json``
     names the family, or ``load_weights(model, folder)`` with the family to read them.
 
-    ``objective`` names the one whose modules the weights have, such as ``reward``. Raises ``WeightsError`` and ``ConfigError`` where
-    they cannot be read.
+    ``objective`` names the one whose modules the weights have, such as ``reward``; ``dtype`` is their precision, as in ``load_run``,
+    where ``auto`` on a GPU is the one that ``config.json`` names. Raises ``WeightsError`` and ``ConfigError`` where they cannot be read.
     """
     from mt_train.assemble.load import load
 
+    precision = arguments.dtype("load_weights", dtype)
     if folder is None:
         model, folder = None, model
     name = None if model is None else arguments.text("load_weights", "model", model, _FAMILY)
     if objective is not None:
         objective = arguments.text("load_weights", "objective", objective, "the name of an objective, or None")
     path = arguments.path("load_weights", "folder", folder)
-    return load(_parts_of_weights(name, path, discover_plugins(), objective), None, notice)
+    parts = _parts_of_weights(name, path, discover_plugins(), objective)
+    return load(parts, None, notice, dtype=precision)
 
 
 _FAMILY = "the name of a model family, such as 'llama', or None for the one that config.json names"
@@ -153,11 +159,12 @@ def _parts_of_weights(model: str | None, weights: str, host: PluginHost, objecti
 
 
 def load_adapters(
-    folders: Mapping[str, str | Path], *, weights: str | Path, model: str | None = None
+    folders: Mapping[str, str | Path], *, weights: str | Path, model: str | None = None, dtype: str = "auto"
 ) -> tuple[LoadedModel, SeveralAdapters]:
     """Load pretrained weights with several adapters, each from a folder that peft or ``mt-export`` wrote, by name.
 
-    ``model`` is the family that reads ``weights``, or their ``config.json`` names it. None counts before ``SeveralAdapters.use``.
+    ``model`` is the family that reads ``weights``, or their ``config.json`` names it; ``dtype`` is as in ``load_weights``. None counts
+    before ``SeveralAdapters.use``.
     Raises ``WeightsError`` and ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
     """
     from mt_train.adapters.several import SeveralAdapters
@@ -165,6 +172,7 @@ def load_adapters(
     from mt_train.assemble.base_files import check_base_of
     from mt_train.assemble.load import load
 
+    precision = arguments.dtype("load_adapters", dtype)
     wanted = arguments.require_mapping("load_adapters", "folders", folders, "a mapping from a name to each folder")
     paths = {
         arguments.text("load_adapters", "a name of folders", name): arguments.path(
@@ -179,7 +187,7 @@ def load_adapters(
     found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
     for folder in found.values():
         check_base_of(folder, parts)
-    loaded = load(parts, None, notice)
+    loaded = load(parts, None, notice, dtype=precision)
     several = SeveralAdapters(loaded.model)
     for name, folder in found.items():
         several.add(name, *adapter_in(folder, loaded.model, host))

@@ -173,7 +173,9 @@ def _open(arguments: argparse.Namespace) -> Models:
         }
         if base in adapters:
             raise UsageError(f"an adapter and the weights are both called {base!r}; give --name NAME")
-        loaded, several = load_adapters(adapters, weights=arguments.weights, model=arguments.model)
+        loaded, several = load_adapters(
+            adapters, weights=arguments.weights, model=arguments.model, dtype=arguments.dtype
+        )
     else:
         loaded = open_source(arguments)
     template = template_of(loaded, arguments.chat_template)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.cli.evaluations import answers, describe_requests
 from mt_tools.cli.evaluations import table as evaluations_table
-from mt_tools.cli.tables import align
+from mt_tools.cli.tables import rows_table
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
@@ -27,6 +27,7 @@ from mt_train.checkpoint.files import replace_text
 from mt_train.checkpoint.folder import next_number
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import find
+from mt_train.config.arguments import DTYPES
 from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
 from mt_train.config.names import expand
 from mt_train.plugins.completion import write_completion
@@ -51,6 +52,8 @@ With --evaluations only what these ask, and rows that are named.
   --weights FOLDER           pretrained weights instead of a run; config.json names the family, or --model NAME
   --adapter-folder FOLDER    an adapter that peft or mt-export wrote, over --weights
   --averaged NAME            with the averaged weights of this callback (ema, swa)
+  --dtype auto|fp32|bf16|fp16
+                             precision of the weights; auto: on a GPU that of the run or of the folder, on a CPU fp32
   --on LABEL=DATASET:PATH    rows to evaluate on; repeated for several, each with its own line
   --dataset NAME, --data.…   the rows, as for mt-train; also --objective, --tokenizer, --train.sequence-len
   --evaluations NAME,…       evaluations that are installed (mt-plugins list --components); options as --evaluations.NAME.KEY
@@ -67,9 +70,8 @@ Examples:
   mt-eval --weights weights --dataset jsonl --dataset.path rows.jsonl"""
 
 SWITCHES = ("predictions", "dry_run", "debug", "version", "help")
-VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "output", "completion")
+VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "dtype", "output", "completion")
 REPEATED = ("block_plugin", "on")
-COLUMNS = ("loss", "perplexity", "bits_per_byte", "token_accuracy", "tokens", "count", "samples")
 
 
 @dataclass(frozen=True)
@@ -110,25 +112,33 @@ def _eval(words: list[str]) -> int:
         print(write_completion("mt-eval", flags["completion"], host, switches=SWITCHES, values=values))
         return 0
     line = parse(words, switches=SWITCHES, values=VALUES, repeated=REPEATED, kinds=host.kinds)
+    dtype = _dtype(line)
     jobs = list(_jobs(line, host))
     if "dry_run" in flags:
         show("\n".join(dict.fromkeys(describe_requests(job.parts) for job in jobs if job.dataset is None)))
         return 0
     output = _output(line)
     results, predictions = [], []
-    evaluate = _evaluator(wanted="predictions" in line.flags, averaged=line.flags.get("averaged"))
+    evaluate = _evaluator(wanted="predictions" in line.flags, averaged=line.flags.get("averaged"), dtype=dtype)
     for job in jobs:
         step = int(read_manifest(job.checkpoint)["step"]) if job.checkpoint else None
         for found, made in evaluate(job):
             results.append({"model": job.model, "step": step, **found})
             predictions += [{"model": job.model, **each} for each in made]
     if on_rows := [result for result in results if "dataset" in result]:
-        show(table(on_rows))
+        show(rows_table(on_rows))
     if asked := [result for result in results if "evaluation" in result]:
         show(evaluations_table(asked))
     if output is not None:
         _write(output, results, predictions, wanted="predictions" in line.flags)
     return 0
+
+
+def _dtype(line: CommandLine) -> str:
+    wished: str = line.flags.get("dtype", line.raw.get("train", {}).get("dtype", "auto"))
+    if wished not in DTYPES:
+        raise UsageError(f"--dtype is one of {', '.join(DTYPES)}; got {wished}")
+    return wished
 
 
 def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
@@ -195,7 +205,7 @@ Results = Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]
 """Results as ``metrics.json`` has them, each with the lines of ``predictions.jsonl`` that belong to it."""
 
 
-def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], Results]:
+def _evaluator(*, wanted: bool, averaged: str | None, dtype: str) -> Callable[[Job], Results]:
     """A function from job to results. It keeps the last model, and the rows of each dataset."""
     from mt_train.assemble.data import build_evaluation, build_held_out
     from mt_train.assemble.load import load
@@ -221,7 +231,7 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], Results
     def run(job: Job) -> Results:
         if job.checkpoint not in models:
             models.clear()
-            models[job.checkpoint] = load(job.parts, job.checkpoint, notice, averaged=averaged)
+            models[job.checkpoint] = load(job.parts, job.checkpoint, notice, averaged=averaged, dtype=dtype)
         loaded, config = models[job.checkpoint], job.parts.config
         if job.dataset is None:
             yield from answers(job.parts, loaded, rows=wanted)
@@ -240,22 +250,6 @@ def _evaluator(*, wanted: bool, averaged: str | None) -> Callable[[Job], Results
         yield content, [{"dataset": job.dataset, **asdict(prediction)} for prediction in made]
 
     return run
-
-
-def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """One line a result, aligned; a figure that an objective does not have is left open."""
-    names = [name for name in COLUMNS if any(name in result for result in results)]
-    names += sorted({name for result in results for name in result} - {*COLUMNS, "model", "step", "dataset"})
-    rows = [["model", "dataset", *names]]
-    for result in results:
-        rows.append([str(result["model"]), str(result["dataset"]), *(_cell(name, result.get(name)) for name in names)])
-    return "\n".join(align(rows, texts=2))
-
-
-def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if name in ("tokens", "count", "samples") else f"{value:.4f}"
 
 
 def _output(line: CommandLine) -> Path | None:

@@ -141,7 +141,7 @@ def _generate(arguments: argparse.Namespace) -> int:
 
     parts, checkpoint = find_source(arguments, asks_media=bool(arguments.image or arguments.media))
     files = MediaFiles(parse_media(arguments.image, arguments.media), prompt_rules(parts))
-    loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
+    loaded = load(parts, checkpoint, notice, averaged=arguments.averaged, dtype=arguments.dtype)
     if arguments.chat:
         return _chat(arguments, loaded, wishes, template, files)
     return _continue(arguments, loaded, wishes, files)
@@ -186,6 +186,8 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
     parts, checkpoint = find_source(arguments)
     backend = None if arguments.backend is None else build_backend(arguments, parts, wishes)
     settings = _settings(parts.config, checkpoint, wishes, template)
+    if arguments.dtype != "auto":
+        settings = {**settings, "dtype": arguments.dtype}
     if backend is not None:
         settings = {**settings, "backend": {"name": arguments.backend, **backend.describe()}}
     output = Output(arguments.out, rows, settings, overwrite=arguments.overwrite, say=notice)
@@ -195,7 +197,7 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
         from mt_train.assemble.media import prompt_rules
 
         if backend is None:
-            loaded = load(parts, checkpoint, notice, averaged=arguments.averaged)
+            loaded = load(parts, checkpoint, notice, averaged=arguments.averaged, dtype=arguments.dtype)
         else:
             loaded = load_without_weights(parts, checkpoint)
         numbers = {row.id: number for number, row in enumerate(rows)}

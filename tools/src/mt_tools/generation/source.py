@@ -14,6 +14,7 @@ from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
+from mt_train.config.arguments import DTYPES
 from mt_train.config.names import expand
 from mt_train.plugins.hub import locate, locate_existing
 from mt_train.plugins.resolve import resolve
@@ -37,6 +38,12 @@ def add_source_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
     group.add_argument(
         "--adapter-folder", type=Path, metavar="FOLDER", help="an adapter that peft or mt-export wrote, over --weights"
+    )
+    group.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default="auto",
+        help="precision of the weights (default: auto: on a GPU that of the run or of the folder, on a CPU fp32)",
     )
     group.add_argument("--tokenizer", metavar="NAME", help="default: the run's, or the one in the folder of --weights")
     group.add_argument("--tokenizer-path", metavar="PATH", help="file or folder of the tokenizer")
@@ -67,7 +74,7 @@ def open_source(arguments: argparse.Namespace) -> LoadedModel:
     from mt_train.assemble.load import load
 
     parts, checkpoint = find_source(arguments)
-    return load(parts, checkpoint, notice, averaged=arguments.averaged)
+    return load(parts, checkpoint, notice, averaged=arguments.averaged, dtype=arguments.dtype)
 
 
 def refuse_absent(arguments: argparse.Namespace) -> None:

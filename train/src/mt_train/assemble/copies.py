@@ -17,9 +17,9 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.load import build_empty, load_model
 from mt_train.assemble.parts import Parts
-from mt_train.engine.build import DTYPES, keep_precision
 from mt_train.engine.engine import Engine
 from mt_train.engine.memory_probe import available_memory
+from mt_train.engine.precision import DTYPES, cast_model
 from mt_train.engine.processes import agree
 
 SHARE = 0.5
@@ -84,8 +84,7 @@ class Copies:
 
     def _finish(self, model: TrainModel) -> TrainModel:
         model.attention = SdpaAttention(self._parts.config.train.attention)
-        with keep_precision(model, self._engine.plan):
-            model.to(DTYPES[self._engine.plan.dtype])
+        cast_model(model, self._engine.plan.dtype)
         return model.eval().requires_grad_(False)
 
     @torch.no_grad()

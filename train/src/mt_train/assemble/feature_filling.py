@@ -27,8 +27,8 @@ from mt_train.data.locks import claim, lock_of
 from mt_train.data.media.store import FeatureStore
 from mt_train.data.media.store_writer import PartWriter, UnusableStoreError
 from mt_train.data.samples import EncodedSamples
-from mt_train.engine.build import DTYPES
 from mt_train.engine.engine import Engine
+from mt_train.engine.precision import DTYPES
 from mt_train.engine.processes import all_reduce, gather_texts, smallest
 
 TOGETHER = 32

@@ -12,13 +12,16 @@ import torch
 from mt_core.errors import MtError, WeightsError
 from mt_core.nn import TrainModel
 from mt_core.protocols import Tokenizer
+from mt_core.weights import CONFIG, read_json, text_config
 from mt_train.assemble.data import build_tokenizer
 from mt_train.assemble.injection import inject, start
 from mt_train.assemble.media import media_reader, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import averaged_of, pretrained_values, weights_of
+from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import verify
-from mt_train.engine.build import build_quantized, fill_model, weight_names
+from mt_train.engine.build import build_in, build_quantized, fill_model, weight_names
+from mt_train.engine.precision import cast_model
 from mt_train.engine.processes import Process
 from mt_train.generation.loaded_model import LoadedModel
 
@@ -26,16 +29,22 @@ GENERATION_CONFIG = "generation_config.json"
 
 
 def load(
-    parts: Parts, checkpoint: Path | None, say: Callable[[str], None], *, averaged: str | None = None
+    parts: Parts,
+    checkpoint: Path | None,
+    say: Callable[[str], None],
+    *,
+    averaged: str | None = None,
+    dtype: str = "fp32",
 ) -> LoadedModel:
     """Build the model and fill it by name, with the average of a callback where one is named.
 
-    No process group and no DeepSpeed are needed.
+    ``dtype`` is the precision of its weights; ``auto`` is that in which the run trained, or the weights are stored, on a GPU, and fp32
+    on a CPU. No process group and no DeepSpeed are needed.
     """
     config = parts.config
     tokenizer = _tokenizer(parts, checkpoint)
     eos_ids = end_tokens(tokenizer, parts.weights_path, config.model.options.vocab_size)
-    model = load_model(parts, checkpoint, say)
+    model = load_model(parts, checkpoint, say, dtype=settle_dtype(dtype, parts, checkpoint))
     if averaged is not None:
         kept = averaged_of(checkpoint, averaged)
         fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
@@ -61,18 +70,24 @@ def load_model(
     *,
     device: torch.device | None = None,
     adapted: bool = True,
+    dtype: str = "fp32",
 ) -> TrainModel:
-    """The model and its adapter, filled; without the adapter where it is not ``adapted``. ``device`` is a GPU where there is one."""
+    """The model and its adapter, filled; without the adapter where it is not ``adapted``. ``device`` is a GPU where there is one.
+
+    What an adapter computes from the weights under it comes from fp32.
+    """
     if checkpoint is not None:
         verify(checkpoint)
     process = _process(device)
-    model = build_empty(parts, process.device)
+    model = build_empty(parts, process.device, "fp32" if adapted and parts.adapter_component.rewrites_base else dtype)
     names = weight_names(model)
     source = weights_of(parts, names, say, checkpoint, adapted=True)
     fill_model(model, source, seed=parts.config.train.seed, process=process)
     if adapted:
         adapter = inject(parts, model, checkpoint=checkpoint)
         start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
+    if dtype != "fp32":
+        cast_model(model, dtype)
     return model.eval()
 
 
@@ -89,18 +104,39 @@ def load_base(parts: Parts, checkpoint: Path, say: Callable[[str], None]) -> Tra
     return model.eval()
 
 
+def settle_dtype(wished: str, parts: Parts, checkpoint: Path | None) -> str:
+    """Return the precision of a model's weights where it is not trained (see ``load``)."""
+    if wished != "auto":
+        return wished
+    if _process().device.type == "cpu":
+        return "fp32"
+    if checkpoint is not None:
+        return str(read_manifest(checkpoint)["layout"]["dtype"])
+    return "fp32" if parts.weights_path is None else _stored_dtype(parts.weights_path)
+
+
+def _stored_dtype(weights: Path) -> str:
+    """Return the precision that the ``config.json`` of a folder of weights names; fp32 where it names none of ours."""
+    config = (weights if weights.is_dir() else weights.parent) / CONFIG
+    if not config.is_file():
+        return "fp32"
+    content = text_config(read_json(config))
+    named = content.get("dtype", content.get("torch_dtype"))  # transformers 5 and before
+    return {"bfloat16": "bf16", "float16": "fp16"}.get(str(named), "fp32")
+
+
 def _process(device: torch.device | None = None) -> Process:
     return Process(0, 1, 0, device or torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def build_empty(parts: Parts, device: torch.device) -> TrainModel:
-    """Build the model without its adapter, values still arbitrary."""
+def build_empty(parts: Parts, device: torch.device, dtype: str = "fp32") -> TrainModel:
+    """Build the model without its adapter, values still arbitrary. Beside quantized weights the others are in fp32."""
     quantizer = parts.quantizer()
     if quantizer is not None:
         return build_quantized(parts.model, quantizer, device)
     # Layers draw values of their own before they are filled: not from the generator of the program that loads.
     with torch.random.fork_rng(devices=[]), device:
-        return parts.model()
+        return parts.model() if dtype == "fp32" else build_in(dtype, parts.model, device)
 
 
 def _tokenizer(parts: Parts, checkpoint: Path | None) -> Tokenizer:

@@ -8,10 +8,20 @@ from typing import Any
 
 from mt_core.errors import UsageError, show_value
 
+DTYPES = ("auto", "fp32", "bf16", "fp16")
+"""Precisions of the weights of a model that is not trained; ``auto`` leaves it to the run or the folder, and the device."""
+
 
 def refuse(call: str, parameter: str, value: object, allowed: str) -> UsageError:
     """The error of a wrong argument, to be raised."""
     return UsageError(f"{call}(): {parameter} is {allowed}; got {show_value(value)}")
+
+
+def dtype(call: str, value: object) -> str:
+    """The precision of a model's weights."""
+    if value not in DTYPES:
+        raise refuse(call, "dtype", value, f"{', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
+    return str(value)
 
 
 def flag(call: str, parameter: str, value: object) -> bool:

@@ -22,10 +22,8 @@ from mt_core.nn.objective import split_objective_name
 from mt_core.weights import fused_experts, load_rows
 from mt_train.engine.experts import ExpertRanks, divided_layers, own_rows, part_of
 from mt_train.engine.plan import Plan
+from mt_train.engine.precision import DTYPES, widen_kept
 from mt_train.engine.processes import Process
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""A plan's precision as torch's."""
 
 TensorSource = Mapping[str, Callable[[], Tensor]]
 """Parameter name → a function that loads this one tensor."""
@@ -87,11 +85,22 @@ def build_quantized(make: Callable[[], TrainModel], quantizer: Quantizer, device
     return model
 
 
-def _allocate(model: nn.Module, device: torch.device) -> None:
+def build_in(dtype: str, make: Callable[[], TrainModel], device: torch.device) -> TrainModel:
+    """The model on its device in this precision, values still arbitrary; what it keeps in fp32 is so. It is there in no other one."""
+    with device, without_memory():
+        model = make()
+    _allocate(model, device, DTYPES[dtype])
+    widen_kept(model)
+    return model
+
+
+def _allocate(model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
     """Give memory to what has none; all that is noted on a parameter stays there."""
     pairs = []
     for parameter in [each for each in model.parameters() if each.is_meta]:
-        real = nn.Parameter(torch.empty_like(parameter, device=device), requires_grad=parameter.requires_grad)
+        kind = dtype if parameter.is_floating_point() else None
+        empty = torch.empty_like(parameter, device=device, dtype=kind)
+        real = nn.Parameter(empty, requires_grad=parameter.requires_grad)
         real.__dict__.update(parameter.__dict__)
         pairs.append((parameter, real))
     exchange(model, pairs)
@@ -243,35 +252,6 @@ def gather_parameters(parameters: list[nn.Parameter], *, write: bool = False) ->
 
     with deepspeed.zero.GatheredParameters(partitioned, modifier_rank=0 if write else None):
         yield
-
-
-@contextlib.contextmanager
-def keep_precision(model: TrainModel, plan: Plan) -> Iterator[None]:
-    """Cast ``kept`` parameters to the run's precision inside, as DeepSpeed insists on for all; afterwards they are in
-    fp32 again, bit for bit, partitioned ones too. They were filled in fp32, as ``widen_kept`` has left them."""
-    tensors = [] if plan.dtype == "fp32" else list(_kept_tensors(model))
-    values = [each.data for each in tensors]
-    for each in tensors:
-        each.data = each.data.to(DTYPES[plan.dtype])
-    yield
-    for each, value in zip(tensors, values, strict=True):
-        each.data = value.to(each.device)
-
-
-def widen_kept(model: TrainModel) -> None:
-    """Give ``kept`` parameters fp32, which ``zero.Init`` has built in the run's precision. They have no values yet."""
-    for each in _kept_tensors(model):
-        each.data = each.data.float()
-
-
-def _kept_tensors(model: TrainModel) -> Iterator[Tensor]:
-    """Yield the parameters on this rank that the model has ``kept``, and the slices of partitioned ones."""
-    kept = set(model.kept_names())
-    for name, parameter in model.named_parameters():
-        if name in kept and not parameter.is_meta and parameter.is_floating_point():
-            yield parameter
-            if is_partitioned(parameter):
-                yield parameter.ds_tensor  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ from mt_core.nn import Batch, KVCache
 from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.block_figures import BlockFigures
-from mt_train.engine.build import keep_precision
 from mt_train.engine.coupling import couple, share_documents
 from mt_train.engine.experts import ExpertRanks
 from mt_train.engine.gathering import forget_modules, gather_around_loss
@@ -31,6 +30,7 @@ from mt_train.engine.masters import Bf16Engine
 from mt_train.engine.norms import settle_norm
 from mt_train.engine.parameters import EngineParameters
 from mt_train.engine.plan import Plan
+from mt_train.engine.precision import keep_precision
 from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
 from mt_train.engine.stages import UNUSED
 from mt_train.engine.step import Reader, Trained, weighted_loss
@@ -75,7 +75,7 @@ class Engine(EngineParameters):
         ]
         self.base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.current_rate = self.rate = float(optimizer.defaults.get("lr", self.base_rates[0]))
-        with redirect_prints(), keep_precision(module.model, plan):
+        with redirect_prints(), keep_precision(module.model, plan.dtype):
             if plan.own_masters:
                 own: dict[str, Any] = {"clip_norm": plan.clip_norm, "rank": process.rank, "ranks": process.world}
                 self._engine = Bf16Engine(module, optimizer, **own)  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ import torch
 
 from mt_core.errors import ConfigError, Fault
 from mt_core.nn import TrainModel
-from mt_train.engine.build import DTYPES
 from mt_train.engine.memory_probe import available_memory
 from mt_train.engine.meta import on_meta
 from mt_train.engine.plan import Plan
+from mt_train.engine.precision import DTYPES
 from mt_train.engine.processes import Process
 
 

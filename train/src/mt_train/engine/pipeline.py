@@ -21,10 +21,10 @@ from mt_core.adapters.base import Adapter
 from mt_core.model_protocols import Objective
 from mt_core.nn import Batch, KVCache
 from mt_core.protocols import GradientTransform
-from mt_train.engine.build import DTYPES
 from mt_train.engine.engine import Engine
 from mt_train.engine.norms import never_empty, pipeline_norm
 from mt_train.engine.plan import Plan
+from mt_train.engine.precision import DTYPES
 from mt_train.engine.processes import Process, agree, all_reduce, share_text
 from mt_train.engine.stages import UNUSED, Stage
 from mt_train.engine.step import LossHead

@@ -10,8 +10,8 @@ from mt_core.errors import MtError
 from mt_core.media import Processor
 from mt_core.nn import Router, TrainModel
 from mt_train.assemble.parts import Parts
-from mt_train.engine.build import DTYPES
 from mt_train.engine.plan import Plan
+from mt_train.engine.precision import DTYPES
 from mt_train.planning.activations import layer_activations
 from mt_train.planning.contents import contents
 from mt_train.planning.media import media_activations
