@@ -53,7 +53,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GUIDES = sorted(path for path in DOCS.rglob("*.md") if path.name != "log.md")
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("[!d]*/README.md")), *sorted(ROOT.glob("plugins/*/README.md")), *GUIDES]
-TABLES = [DOCS / "from-trainer.md", DOCS / "from-llama-factory.md"]
+TABLES = [DOCS / "from-trainer.md", DOCS / "from-llama-factory.md", DOCS / "from-qlora.md"]
 SKIPPED = {
     "sets-up": "installs packages; .ci/run and test_first_run.py follow the same lines",
     "needs-slurm": "submits a job; the script itself runs in a test below",
