@@ -54,6 +54,14 @@ def test_an_error_that_nobody_expected_says_where_it_was_raised(capsys: pytest.C
     assert f"unexpected KeyError: 'scale' ({__file__}, line {line}; --debug" in capsys.readouterr().err
 
 
+def test_an_interrupt_that_a_library_has_wrapped_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    def build() -> int:
+        raise ValueError('Error building "model-fields" validator:\n  KeyboardInterrupt: ')
+
+    assert run_command(build, debug=False) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
+
+
 @pytest.mark.parametrize("code", [0, None, 7, "enough"])
 def test_code_that_leaves_with_whatever_code_has_failed(code: object, capsys: pytest.CaptureFixture[str]) -> None:
     def leave() -> int:

@@ -80,3 +80,18 @@ def test_help_of_a_topic_shows_that_one_alone(capsys: pytest.CaptureFixture[str]
 def test_an_unknown_topic_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help", "dta"]) == 2
     assert "no topic 'dta'. Did you mean 'data'?" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_modules_are_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupt:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "mt_train.cli.train":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "mt_train.cli.train", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupt, *sys.meta_path])
+    assert main(["--model", "llama"]) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"

@@ -95,6 +95,9 @@ def _run(action: Callable[[], int], debug: bool) -> int:
         )
         return 2
     except Exception as error:  # noqa: BLE001 - the last line of defence; the traceback is in the log and with --debug
+        if "KeyboardInterrupt" in str(error):  # pydantic wraps one that comes while it builds a config
+            _report("interrupted", debug=False)
+            return 130
         _report(_unexpected(error), debug)
         return 1
 

@@ -9,6 +9,8 @@ from mt_core.cli.guard import run_command
 from mt_train.cli.short_help import SHORT_HELP
 
 HELP = ("--help", "-h")
+INTERRUPTED = 130
+"""Exit code after Ctrl-C before anything has begun, as shells have it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,8 +18,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if len(words) == 1 and words[0] in HELP:
         return run_command(_print_short_help, debug=False)
-    from mt_train.cli.train import main as train
-
+    try:
+        from mt_train.cli.train import main as train
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return INTERRUPTED
     return train(words)
 
 
