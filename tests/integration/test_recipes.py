@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from mt_core.plugins.host import PluginHost
+from mt_tools.cli.convert import main as convert
 from mt_train.assemble.discovery import load_plugins
 from mt_train.cli.train import main
+from mt_train.config.files import read_config
 from mt_train.plugins.recipes import KIND, read_recipe, recipe_file
 from mt_train.tracking import recorder
 
@@ -153,3 +155,33 @@ def test_a_recipe_is_planned_with_the_memory_on_the_page(
     found = re.search(r"^each rank .* ([\d.,]+)$", said, re.MULTILINE)
     assert found, said
     assert float(found[1].replace(",", "")) == pytest.approx(gib, abs=0.06)
+
+
+def test_lora_dpo_and_grpo_follow_one_another(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each trains on from the adapter of the one before, though the recipes' own ranks and dropouts differ."""
+    few = ["--train.steps", "2", "--data.eval", "none", "--train.sequence-len", "256"]
+    run(["--model", "llama", *few, "--output", str(tmp_path / "first")], capsys)
+    weights = str(tmp_path / "base")
+    assert convert([str(tmp_path / "first"), weights]) == 0
+    before: Path | None = None
+    for name, kind in (("lora", "answers"), ("dpo", "pairs"), ("grpo", "prompts")):
+        words = ["--recipe", name, "--model.weights", weights, "--dataset.path", str(rows / f"{kind}.jsonl")]
+        words += [*few, *SMALL.get(name, []), "--output", str(tmp_path / name)]
+        words += [word.format(rows=rows) for word in NEEDED.get(name, [])]
+        if name != "grpo":
+            words += ["--train.global-batch-size", "4"]
+        if before is not None:
+            words += ["--adapter.weights", str(before)]
+        run(words, capsys)
+        before = tmp_path / name
+        written = read_config(before / "run.yaml")["adapter"]
+        assert (written["name"], written["rank"], written["alpha"]) == ("lora", 16, 32)
+        assert written["dropout"] == (0.05 if name == "lora" else 0.0)
+    words[words.index("--output") + 1] = str(tmp_path / "other")
+    assert main([*words, "--adapter.rank", "8"]) == 1
+    assert "rank is 16 there and 8 in the run" in capsys.readouterr().err, "what somebody says is not taken back"
+    for place in (tmp_path / "lora", next((tmp_path / "lora" / "checkpoints").glob("step-*"))):
+        assert main(["--model.weights", str(place), "--dataset.path", str(rows / "answers.jsonl")]) == 2
+        said = capsys.readouterr().err
+        assert f"train on with --model.weights {weights} --adapter.weights {place}" in said
+        assert f"`mt-export --run {tmp_path / 'lora'} --merge --output FOLDER`" in said

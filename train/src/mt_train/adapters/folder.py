@@ -35,7 +35,8 @@ BESIDE = "mt_adapter.safetensors"
 PORTABLE = "portable"
 """Key of ``WRITTEN`` that says of a LoRA that its tensors are as ``mt_train.adapters.portable`` folds them."""
 TENSORS = ("adapter_model.safetensors", "adapter_model.bin")
-_OF_TRAINING = frozenset({"dropout", "fp32"})
+OF_TRAINING = frozenset({"dropout", "fp32"})
+"""Options that say how an adapter is trained, and not what it is: they may differ where it is trained on."""
 _WHOLE = {
     "modules_to_save": "modules that are trained whole",
     "trainable_token_indices": "rows of the embedding that are trained",
@@ -193,7 +194,7 @@ class AdapterFolder:
         for each in (here, there):
             each["name"] = each["name"].rpartition("/")[2]  # DISTRIBUTION/NAME is the same one
         for key in here | there:
-            if key not in _OF_TRAINING and here.get(key) != there.get(key):
+            if key not in OF_TRAINING and here.get(key) != there.get(key):
                 yield f"{key} is {there.get(key)!r} there and {here.get(key)!r} in the run"
 
     def _as_peft(self, adapter: Adapter, model: TrainModel, run: Mapping[str, Any], *, stated: bool) -> Loaders:

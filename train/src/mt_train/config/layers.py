@@ -16,6 +16,8 @@ from mt_train.config.files import PlainLoader, read_config
 from mt_train.config.keys import dotted_keys
 from mt_train.config.names import expand
 
+RECIPE = "recipe "
+"""Begin of the name of a layer that comes from a recipe."""
 MOST_FILES = 50
 """Most files that one config may include, each of which may include others."""
 

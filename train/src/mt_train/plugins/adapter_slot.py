@@ -8,7 +8,8 @@ from typing import Any
 from mt_core.errors import ComponentError, MtError
 from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.host import PluginHost
-from mt_train.adapters.folder import AdapterFolder
+from mt_train.adapters.folder import OF_TRAINING, AdapterFolder
+from mt_train.config.layers import RECIPE
 from mt_train.config.run import AdapterOptions, AdapterRef, ModelRef
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.saved_adapter import find_saved, open_adapter, slot_of
@@ -17,15 +18,17 @@ SLOT = CORE_KINDS["adapter"].key
 
 
 def take_saved_options(draft: Draft) -> None:
-    """Take method and options from the folder of ``adapter.weights`` wherever the user has said none.
+    """Take method and options from the folder of ``adapter.weights`` wherever the user has said none; a recipe's give way to it.
 
     A folder that says nothing is a fault where no method is given either. With one, as in every ``run.yaml``, whoever reads values
     refuses it: a run that goes on reads none, and does not need the folder any more.
     """
     given = draft.raw.get(SLOT, {})
-    path, name = given.get("weights"), given.get("name")
+    path = given.get("weights")
     if not isinstance(path, str):
         return  # absent, or a fault that validation names
+    gives_way = {key for key in given if key not in OF_TRAINING and _is_of_recipe(draft, key)}
+    name = None if "name" in gives_way else given.get("name")
     try:
         folder = open_adapter(path)
         stated = _stated_slot(folder, draft.host, name)
@@ -33,9 +36,17 @@ def take_saved_options(draft: Draft) -> None:
         if name is None:
             draft.fault("adapter.weights", str(error))
         return
-    own = {key: value for key, value in given.items() if key != "name" or value is not None}
+    if not stated:
+        gives_way = set()
+    own = {key: value for key, value in given.items() if key not in gives_way and (key != "name" or value is not None)}
+    for key in gives_way:
+        del draft.origins[f"{SLOT}.{key}"]
     draft.origins.update({f"{SLOT}.{key}": f"the adapter in {folder.path}" for key in stated.keys() - own.keys()})
     draft.raw[SLOT] = {**stated, **own}
+
+
+def _is_of_recipe(draft: Draft, key: str) -> bool:
+    return draft.origins.get(f"{SLOT}.{key}", "").startswith(RECIPE)
 
 
 def _stated_slot(folder: AdapterFolder, host: PluginHost, name: str | None) -> Mapping[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any
 from mt_core.components import ModelFamily, TokenizerComponent
 from mt_core.errors import MtError, did_you_mean
 from mt_core.kinds import CORE_KINDS
+from mt_core.plugins.lock_file import RUN_FILE
+from mt_train.config.files import read_config
 from mt_train.config.run import ModelOptions, ModelRef
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.hub import locate
@@ -158,7 +160,19 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
 
 
 def _is_run(path: Path) -> str:
-    return f"It is a run: `mt-convert {path} FOLDER` writes what can be read." if (path / "run.yaml").is_file() else ""
+    """Say how to go on from a run, or from one of its checkpoints; nothing where it is none."""
+    run = next((each for each in (path, *path.parents[1:2]) if (each / RUN_FILE).is_file()), None)
+    if run is None:
+        return ""
+    try:
+        raw = read_config(run / RUN_FILE)
+    except MtError:  # a damaged one is still a run
+        raw = {}
+    adapter, base = (raw.get("adapter") or {}).get("name", "full"), (raw.get("model") or {}).get("weights")
+    if adapter == "full":
+        return f"It is a run: `mt-convert {path} FOLDER` writes what can be read."
+    trained_on = f"train on with --model.weights {base} --adapter.weights {path}, or " if base else ""
+    return f"It is a run with the adapter {adapter}: {trained_on}write both as one model: `mt-export --run {run} --merge --output FOLDER`."
 
 
 def _mark(draft: Draft, values: Mapping[str, Any], source: str) -> None:

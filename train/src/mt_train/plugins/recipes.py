@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mt_core.errors import ComponentError
 from mt_core.plugins.host import Offer, PluginHost
-from mt_train.config.layers import Layer, read_layers
+from mt_train.config.layers import RECIPE, Layer, read_layers
 from mt_train.plugins.shipped import find_offer
 
 KIND = "recipe"
@@ -21,7 +21,7 @@ KIND = "recipe"
 def read_recipe(name: str, host: PluginHost) -> Iterator[Layer]:
     """Yield the layers of a recipe. Raises ``UnknownComponentError``, with the line that installs it if it is one of ours."""
     offer = find_offer(host, KIND, name)
-    yield from read_layers(recipe_file(offer), f"recipe {offer.component.name}")
+    yield from read_layers(recipe_file(offer), f"{RECIPE}{offer.component.name}")
 
 
 def recipe_file(offer: Offer) -> Path:
