@@ -95,8 +95,8 @@ def calls(run: Path, loaded: LoadedModel) -> Iterator[tuple[Callable[..., Any], 
         train,
         {"config": {**RAW, "data": {"eval": "x"}}, "output": run / "another", "overwrite": False, "resume": None},
     )
-    yield load_run, {"run": run / "run", "checkpoint": "last", "averaged": None}
-    yield load_adapters, {"folders": {"a": run / "adapter"}, "model": "llama", "weights": run / "hf"}
+    yield load_run, {"run": run / "run", "checkpoint": "last", "averaged": None, "dtype": "auto"}
+    yield load_adapters, {"folders": {"a": run / "adapter"}, "model": "llama", "weights": run / "hf", "dtype": "auto"}
     given = {
         "max_new_tokens": 1,
         "stop": (),
@@ -112,6 +112,8 @@ def calls(run: Path, loaded: LoadedModel) -> Iterator[tuple[Callable[..., Any], 
 FINE = {
     "load_run.checkpoint": ("last",),
     "load_run.averaged": (None,),
+    "load_run.dtype": ("auto",),
+    "load_adapters.dtype": ("auto",),
     "generate.chat_template": (None,),
     "generate.prompts": ("x",),
     "generate.seed": (0, -1, 10**5000),

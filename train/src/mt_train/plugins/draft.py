@@ -14,6 +14,7 @@ from mt_core.config.base import MtConfig
 from mt_core.config.faults import faults_of
 from mt_core.errors import ComponentError, Fault
 from mt_core.plugins.host import Offer, PluginHost
+from mt_train.config.foreign_answers import answer_fault
 from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.saved_adapter import SavedAdapter
 
@@ -49,7 +50,7 @@ class Draft:
             config.model_rebuild()  # where this is its first use
             return config(**{str(key): value for key, value in values.items()})
         except ValidationError as error:
-            self.faults.extend(faults_of(error, config, prefix, extra))
+            self.faults.extend(map(answer_fault, faults_of(error, config, prefix, extra)))
             return None
         except (PydanticUserError, NameError) as error:
             problem = str(error).partition("\n")[0]

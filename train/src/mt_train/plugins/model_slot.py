@@ -10,6 +10,7 @@ from mt_core.components import ModelFamily, TokenizerComponent
 from mt_core.errors import MtError, did_you_mean
 from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.lock_file import RUN_FILE
+from mt_train.config.commandline import merge
 from mt_train.config.files import read_config
 from mt_train.config.run import ModelOptions, ModelRef
 from mt_train.plugins.draft import Draft
@@ -165,10 +166,11 @@ def _is_run(path: Path) -> str:
     if run is None:
         return ""
     try:
-        raw = read_config(run / RUN_FILE)
+        raw = merge({}, read_config(run / RUN_FILE))
     except MtError:  # a damaged one is still a run
         raw = {}
-    adapter, base = (raw.get("adapter") or {}).get("name", "full"), (raw.get("model") or {}).get("weights")
+    slots = {key: value for key, value in raw.items() if isinstance(value, dict)}
+    adapter, base = slots.get("adapter", {}).get("name", "full"), slots.get("model", {}).get("weights")
     if adapter == "full":
         return f"It is a run: `mt-convert {path} FOLDER` writes what can be read."
     trained_on = f"train on with --model.weights {base} --adapter.weights {path}, or " if base else ""

@@ -16,6 +16,7 @@ from mt_core.errors import ComponentError, ConfigError, did_you_mean, show_value
 from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.host import Offer, PluginHost
 from mt_train.config.commandline import merge
+from mt_train.config.foreign_answers import answer_names
 from mt_train.config.names import expand
 from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS, RunConfig, SlotRef
@@ -126,9 +127,11 @@ def _refuse_unknown_keys(draft: Draft) -> None:
     kinds = draft.host.kinds
     known = [*kinds.slots, *SECTIONS, *kinds.lists]
     for number, key in enumerate([key for key in draft.raw if key not in known]):
+        value = draft.raw.pop(key)
         hint = did_you_mean(key, known).replace("_", "-") if number < HINTED else ""
-        draft.fault(key or "''", "no such slot or section.", f"{hint}Known: {', '.join(known).replace('_', '-')}.")
-        del draft.raw[key]
+        answer = answer_names(key, value if isinstance(value, dict) and not hint else ())
+        fix = answer or f"{hint}Known: {', '.join(known).replace('_', '-')}."
+        draft.fault(key or "''", "no such slot or section.", fix)
     for key, value in draft.raw.items():
         if key not in kinds.lists and not isinstance(value, dict):
             what = "a name or a mapping of keys" if key in kinds.slots else "a mapping of keys"

@@ -1,0 +1,113 @@
+"""Names of other programs: each is answered with an option that exists, and no key of ours is taken for theirs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from mt_core.errors import ConfigError, Fault
+from mt_core.plugins.host import PluginHost
+from mt_train import load_config
+from mt_train.cli.request import REPEATED, SWITCHES, VALUES
+from mt_train.config.foreign_answers import answer_fault, answer_name
+from mt_train.config.foreign_names import FOREIGN_NAMES
+from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
+
+HERE = [here for answers in FOREIGN_NAMES.values() for here in answers]
+NAMES = [name for answers in FOREIGN_NAMES.values() for names in answers.values() for name in names.split()]
+
+
+@pytest.fixture(scope="module")
+def options() -> set[str]:
+    """Everything that ``mt-train`` understands with the plugins that are here, and each slot with the names of its components."""
+    host = PluginHost.discover()
+    kinds = host.kinds
+    known = {*SWITCHES, *VALUES, *REPEATED, *kinds.slots, *kinds.lists}
+    known |= {f"model.{key}" for key in ModelOptions.model_fields}
+    known |= {f"adapter.{key}" for key in AdapterOptions.model_fields}
+    known |= {f"{section}.{key}" for section, config in SECTIONS.items() for key in config.model_fields}
+    for kind in kinds.values():
+        for offer in host.offers(kind.name) if kind.key else ():
+            place = f"{kind.key}.{offer.component.name}" if kind.slot == "many" else kind.key
+            known |= {f"{place}.{key}" for key in offer.component.config.model_fields} | {
+                f"{kind.key} {offer.component.name}"
+            }
+    return {"--" + key.replace("_", "-") for key in known}
+
+
+@pytest.mark.parametrize("here", HERE)
+def test_what_a_name_is_here_exists(here: str, options: set[str]) -> None:
+    plain = re.sub(r"`mt-export --push`", "", here)
+    found = set(re.findall(r"--[a-z][a-z0-9.-]*", plain))
+    assert bool(found) == here.startswith("--")
+    assert not found - options
+    slots = {option.split()[0] for option in options if " " in option}
+    named = [pair for pair in re.findall(r"(--[a-z-]+) ([a-z]\S*)", plain) if pair[0] in slots and pair[1] != "or"]
+    assert not {" ".join(pair).rstrip(";,") for pair in named} - options, "a component of that name is installed"
+
+
+def test_each_name_stands_once_and_none_is_a_slot_or_section_of_ours() -> None:
+    kinds = PluginHost.discover().kinds
+    assert [name for name, count in Counter(NAMES).items() if count > 1] == []
+    assert not {*NAMES} & {*kinds.slots, *kinds.lists, *SECTIONS, *SWITCHES, *VALUES, *REPEATED}
+
+
+@pytest.mark.usefixtures("kit_model")
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ({"train": {"max-steps": 5}}, "train.max-steps: no such key. max_steps of the Hugging Face Trainer is --train.steps here."),
+        ({"train": {"learning_rate": 1}}, "learning_rate of the Hugging Face Trainer is --optimizer.lr here."),
+        ({"optimizer": {"learning_rate": 1}}, "learning_rate of the Hugging Face Trainer is --optimizer.lr here."),
+        ({"learning-rate": 1}, "learning-rate: no such slot or section. learning_rate of the Hugging Face Trainer is --optimizer.lr here."),
+        ({"optim": "adamw_torch"}, "optim of the Hugging Face Trainer is --optimizer here."),
+        ({"per_device_train_batch_size": 2}, "is --train.micro-batch-size here."),
+        ({"gradient_accumulation_steps": 2}, "here; it counts the rows of a step on all devices together."),
+        ({"adapter": {"r": 8}}, "r of peft is --adapter.rank here; with --adapter lora"),
+        ({"adapter": {"name": "lora", "lora_alpha": 8}}, "is --adapter.alpha here"),
+        ({"objective": {"num_generations": 8}}, "num_generations of TRL is --objective.group here"),
+        ({"objective": {"name": "grpo", "beta": 0.1}}, "beta of TRL is --objective.kl here"),
+        ({"peft_config": {"r": 8}}, "peft_config of TRL is --adapter here; with its options as keys below it. r of peft is"),
+        ({"arguments": {"max_steps": 8}}, "arguments: no such slot or section. max_steps of the Hugging Face Trainer"),
+        ({"stage": "sft"}, "stage of LLaMA-Factory is --objective here"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_foreign_name_is_answered_wherever_it_stands(raw: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config({"model": "kit-tiny", **raw})
+    (fault,) = caught.value.faults
+    assert says in str(fault)
+    assert "Did you mean" not in str(fault)
+    assert "Known" not in str(fault)
+
+
+@pytest.mark.usefixtures("kit_model")
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ({"train": {"stepps": 5}}, "Did you mean 'steps'?"),
+        ({"trian": {"max_steps": 5}}, "Did you mean 'train'?"),
+        ({"parallel": {"stage": 2}}, "Did you mean 'zero-stage'?"),
+        ({"optimizer": {"beta": 0.9}}, "Did you mean 'beta"),
+        ({"optimizer": {"epsilon": 0.9}}, "Known keys: beta1"),
+        ({"callbacks": {"early_stopping": {"max_steps": 3}}}, "callbacks.early-stopping.max-steps: no such key. Known"),
+    ],
+    ids=str,
+)
+def test_what_is_misspelt_or_somebody_elses_keeps_its_suggestion(raw: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config({"model": "kit-tiny", **raw})
+    (fault,) = caught.value.faults
+    assert says in str(fault)
+
+
+def test_a_key_of_ours_is_never_answered_with_itself() -> None:
+    assert answer_name("train.seed") == ""
+    assert answer_name("seed") == "seed of the Hugging Face Trainer is --train.seed here."
+    fault = Fault(key="optimizer.weight-decay", problem="no such key.", fix="It takes no options.")
+    assert answer_fault(fault) is fault
+    assert answer_fault(wrong := Fault(key="train.max-steps", problem="is required.")) is wrong
