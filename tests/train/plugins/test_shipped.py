@@ -72,6 +72,27 @@ def test_a_new_plugin_that_is_not_installed_is_met_with_its_pip_line(
         find_offer(host, "adapter", "shy-lora")
 
 
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        ("model", "model.weights"),
+        ("dataset", "dataset.path"),
+        ("tokenizer", "tokenizer.path"),
+        ("adapter", "adapter.weights"),
+    ],
+)
+def test_a_path_in_the_place_of_a_name_is_met_with_its_key(
+    kind: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jsonl2").mkdir()
+    with pytest.raises(UnknownComponentError, match=rf"named 'jsonl2', which is a path here: --{key} jsonl2 gives it$"):
+        find_offer(load_plugins(), kind, "jsonl2")
+    for odd in ("x" * 5000, "a\0b"):
+        with pytest.raises(UnknownComponentError, match="Installed: "):
+            find_offer(load_plugins(), kind, odd)
+
+
 def test_a_name_that_nobody_offers_is_answered_with_the_nearest() -> None:
     assert distribution_of("adapter", "dorra") is None
     with pytest.raises(UnknownComponentError, match="Did you mean"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from mt_train.plugins.hub import locate
 from mt_train.plugins.list_slots import entries_of
 from mt_train.plugins.weights_family import family_of, hint_of_family
 from mt_train.plugins.whole_models import MODEL, refuse_unread
+
+_TOKENIZERS = {".json": "huggingface", ".model": "sentencepiece"}
+"""Ending of a file → the tokenizer that reads it."""
 
 
 def locate_weights(draft: Draft) -> None:
@@ -58,6 +62,18 @@ def name_family(draft: Draft) -> None:
         draft.fault("model.weights", f"{error}." if hint else str(error), hint)
         return
     draft.origins["model.name"] = str(path)
+
+
+def name_tokenizer(draft: Draft) -> None:
+    """Name the tokenizer by the files at its path, where a run gives a path alone."""
+    given = draft.raw.get("tokenizer")
+    if not isinstance(given, dict) or given.get("name") is not None or not isinstance(given.get("path"), str):
+        return
+    path = Path(expanduser(given["path"]))
+    name, options = tokenizer_beside_weights(path) if path.is_dir() else (_TOKENIZERS.get(path.suffix), {})
+    if name in _TOKENIZERS.values():
+        draft.raw["tokenizer"] = {**given, "name": name, **options}
+        draft.origins["tokenizer.name"] = "the files at tokenizer.path"
 
 
 def tokenizer_beside_weights(folder: Path | None) -> tuple[str, dict[str, Any]]:

@@ -34,6 +34,7 @@ from mt_train.plugins.model_slot import (
     fit_vocabulary,
     locate_weights,
     name_family,
+    name_tokenizer,
     tokenizer_beside_weights,
 )
 from mt_train.plugins.parts import parts_of, uses_of
@@ -78,6 +79,7 @@ def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = 
     locate_weights(draft)
     name_family(draft)
     name_dataset(draft)
+    name_tokenizer(draft)
     take_saved_options(draft)
     _pick_components(draft)
     _apply_run_defaults(draft)

@@ -16,6 +16,13 @@ from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonicalize, words
 
 FILE = "shipped.json"
+PATHS = {
+    "model": "model.weights",
+    "dataset": "dataset.path",
+    "tokenizer": "tokenizer.path",
+    "adapter": "adapter.weights",
+}
+"""Kind → the key for a path, which is easily given in the place of a name."""
 
 
 def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
@@ -27,6 +34,10 @@ def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
         if (folder := _new_plugin(name)) is not None and _distribution(name) not in installed:
             raise UnknownComponentError(
                 f"no {words(kind)} named {name!r} is installed; {folder.absolute()} is a plugin of that name: pip install -e {folder}"
+            ) from error
+        if (key := PATHS.get(kind)) is not None and _exists(name):
+            raise UnknownComponentError(
+                f"no {words(kind)} is named {name!r}, which is a path here: --{key} {name} gives it"
             ) from error
         distribution = distribution_of(kind, name)
         if distribution is None or distribution in installed:
@@ -40,6 +51,13 @@ def distribution_of(kind: str, name: str) -> str | None:
     """Return the distribution of this project that offers a component; ``None`` for a name that none offers."""
     short = canonicalize(name)
     return next((distribution for distribution, names in _table().get(kind, {}).items() if short in names), None)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # longer than paths are, or with a NUL
+        return False
 
 
 def _distribution(name: str) -> str:
