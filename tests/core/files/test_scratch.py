@@ -111,3 +111,21 @@ def test_a_file_system_without_locks_is_used_without(folder: Path, monkeypatch: 
     scratch_file("rows")
     assert path.exists()
     os.unlink(path)
+
+
+def test_what_another_process_sweeps_away_before_it_is_locked_is_made_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tempfile.mkdtemp
+    names: list[str] = []
+
+    def swept(**given: str) -> str:
+        names.append(made(**given))
+        if len(names) == 1:
+            os.rmdir(names[0])
+        return names[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", swept)
+    with scratch_folder() as path:
+        assert str(path) == names[1]
+        assert path.is_dir()

@@ -53,6 +53,8 @@ def _create_locked(make: Callable[[], str]) -> tuple[Path, int]:
         path = Path(make())
         try:
             handle = _claim(path)
+        except FileNotFoundError:  # another process has swept it away before it was locked
+            continue
         except OSError:  # a file system without locks, where nothing is removed but by its own process
             return path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         if handle is not None:
