@@ -93,7 +93,7 @@ class Given:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (None, r"Given failed: AttributeError: .* 'logprobs' \(.*test_samplers\.py, line \d+; --debug"),
+        (None, r"Given failed: AttributeError: .*has no attribute 'logprobs' \(.*test_samplers\.py, line \d+; --debug"),
         (replace(COMPLETION, logprobs=[2.0, 2.0]), "Given gives 0 answers to 1 prompts; give one to each"),
         (replace(COMPLETION, ids=[]), "prompt 0 an answer without tokens"),
         (replace(COMPLETION, ids=[3, -1]), "prompt 0 an answer with -1 among its ids"),

@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from mt_core.errors import DataError
 from mt_core.files import files_of, forget_remote, is_remote
-from mt_plugin_datasets import remote, remote_cache
+from mt_plugin_datasets import file_cache, remote
 from mt_plugin_datasets.remote import list_remote
 
 CONTENT = bytes(range(256)) * 12  # three pieces of the test's size
@@ -84,9 +84,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def let_go() -> None:
     """What the end of a process does."""
-    for handle in remote_cache._HELD.values():
+    for handle in file_cache._HELD.values():
         os.close(handle)
-    remote_cache._HELD.clear()
+    file_cache._HELD.clear()
     forget_remote()
 
 

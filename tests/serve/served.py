@@ -24,7 +24,8 @@ from mt_core.nn import Batch, KVCache
 from mt_plugin_serve.access import Access
 from mt_plugin_serve.limits import Limits
 from mt_plugin_serve.models import Models, ServedModel
-from mt_plugin_serve.server import listen, serve
+from mt_plugin_serve.server import serve
+from mt_plugin_serve.sockets import listen
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_tools import template_of
 from mt_train import LoadedModel

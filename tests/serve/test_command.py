@@ -15,7 +15,7 @@ import pytest
 from served import Server
 
 from mt_plugin_serve.command import main
-from mt_plugin_serve.server import listen
+from mt_plugin_serve.sockets import listen
 from mt_tools.cli.generate import main as mt_generate
 from mt_train.cli.train import main as train
 
@@ -66,10 +66,10 @@ def test_a_process_serves_a_run_as_mt_generate_continues_it(
 
 
 def test_a_port_that_is_taken_is_told_before_the_model_loads(
-    process: tuple[subprocess.Popen[str], Server], run: Path, capsys: pytest.CaptureFixture[str]
+    process: tuple[subprocess.Popen[str], Server], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, server = process
-    assert main(["--run", str(run), "--port", str(server.port)]) == 2
+    assert main(["--run", "nowhere", "--port", str(server.port)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"cannot listen on port {server.port} of 127.0.0.1: Address already in use" in said

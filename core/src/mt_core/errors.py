@@ -31,6 +31,8 @@ from typing import NoReturn
 OURS = frozenset({"mt_core", "mt_train", "mt_tools", "mt_conformance", "mt_plugin_standard"})
 """Packages whose code is no stranger's."""
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 STOPPED = 75
 """Exit code of a run that stopped early and can be resumed: ``EX_TEMPFAIL`` of sysexits.h, as requeueing schedulers expect."""
 

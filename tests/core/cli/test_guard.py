@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic_core import SchemaError
 
 from mt_core.cli.guard import ERRORS_VARIABLE, run_command
 from mt_core.errors import DataError, StoppedError, UsageError, WorkerError
@@ -56,7 +57,7 @@ def test_an_error_that_nobody_expected_says_where_it_was_raised(capsys: pytest.C
 
 def test_an_interrupt_that_a_library_has_wrapped_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     def build() -> int:
-        raise ValueError('Error building "model-fields" validator:\n  KeyboardInterrupt: ')
+        raise SchemaError('Error building "model-fields" validator:\n  KeyboardInterrupt: ')
 
     assert run_command(build, debug=False) == 130
     assert capsys.readouterr().err == "error: interrupted\n"

@@ -127,5 +127,5 @@ def test_an_interrupted_reply_is_kept_as_far_as_it_was_shown(
 
 
 def test_a_tokenizer_without_template_is_told_before_the_first_turn(loaded: LoadedModel) -> None:
-    with pytest.raises(UsageError, match="--chat-template"):
+    with pytest.raises(UsageError, match="--chat-template to ask a model"):
         Chat(loaded, GenerationConfig(), show=print, say=print)

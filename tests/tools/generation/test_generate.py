@@ -94,7 +94,7 @@ def test_beams_give_one_text_a_prompt(loaded: LoadedModel) -> None:
 
 def test_messages_need_a_template_and_may_bring_one(loaded: LoadedModel) -> None:
     turns = [{"role": "user", "content": "Hi"}]
-    with pytest.raises(UsageError, match=r"no chat template.*--chat-template"):
+    with pytest.raises(UsageError, match=r"no chat template.*as a Jinja file.*--chat-template to ask a model"):
         generate(loaded, [turns])
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
     (found,) = generate(loaded, [turns], GenerationConfig(rules=GREEDY, max_new_tokens=5), chat_template=template)

@@ -13,7 +13,6 @@ _PUBLIC = {
     "expand_paths": "mt_tools.generation.source",
     "generate": "mt_tools.api",
     "open_source": "mt_tools.generation.source",
-    "refuse_absent": "mt_tools.generation.source",
     "save_folder": "mt_tools.convert.writing",
     "source_faults": "mt_tools.generation.source",
     "stage_folder": "mt_tools.convert.writing",
@@ -29,7 +28,6 @@ __all__ = [
     "expand_paths",
     "generate",
     "open_source",
-    "refuse_absent",
     "save_folder",
     "source_faults",
     "stage_folder",
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from mt_tools.api import generate
     from mt_tools.convert.writing import save_folder, stage_folder, write_json, write_tensors
     from mt_tools.generation.prompts import chat_ids, template_of, text_ids
-    from mt_tools.generation.source import add_source_options, expand_paths, open_source, refuse_absent, source_faults
+    from mt_tools.generation.source import add_source_options, expand_paths, open_source, source_faults
 
 
 def __getattr__(name: str) -> Any:

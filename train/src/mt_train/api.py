@@ -167,10 +167,8 @@ def load_adapters(
     before ``SeveralAdapters.use``.
     Raises ``WeightsError`` and ``UsageError`` for adapters of other weights, and for those that stand for more than linear layers.
     """
-    from mt_train.adapters.several import SeveralAdapters
     from mt_train.assemble.adapter_slot import adapter_in, folder_at
     from mt_train.assemble.base_files import check_base_of
-    from mt_train.assemble.load import load
 
     precision = arguments.dtype("load_adapters", dtype)
     wanted = arguments.require_mapping("load_adapters", "folders", folders, "a mapping from a name to each folder")
@@ -187,6 +185,9 @@ def load_adapters(
     found = {name: folder_at(Path(expand(path))) for name, path in paths.items()}
     for folder in found.values():
         check_base_of(folder, parts)
+    from mt_train.adapters.several import SeveralAdapters  # here: what is not there is told before torch is imported
+    from mt_train.assemble.load import load
+
     loaded = load(parts, None, notice, dtype=precision)
     several = SeveralAdapters(loaded.model)
     for name, folder in found.items():

@@ -13,7 +13,7 @@ from typing import Any
 
 from mt_core.config.secrets import redact
 from mt_core.config.terminal import show_standard_streams
-from mt_core.errors import MtError, WorkerError, of_system, refuse_exit, show_value
+from mt_core.errors import INTERRUPTED, MtError, WorkerError, of_system, refuse_exit, show_value
 from mt_core.tracking.streams import make_printable
 
 ERRORS_VARIABLE = "MT_ERRORS"
@@ -81,7 +81,7 @@ def _run(action: Callable[[], int], debug: bool) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         _report("interrupted", debug=False)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -95,11 +95,9 @@ def _run(action: Callable[[], int], debug: bool) -> int:
         )
         return 2
     except Exception as error:  # noqa: BLE001 - the last line of defence; the traceback is in the log and with --debug
-        if "KeyboardInterrupt" in str(error):  # pydantic wraps one that comes while it builds a config
-            _report("interrupted", debug=False)
-            return 130
-        _report(_unexpected(error), debug)
-        return 1
+        interrupted = type(error).__name__ == "SchemaError" and "KeyboardInterrupt" in str(error)  # pydantic wraps one
+        _report("interrupted" if interrupted else _unexpected(error), debug)
+        return INTERRUPTED if interrupted else 1
 
 
 def _unexpected(error: Exception) -> str:

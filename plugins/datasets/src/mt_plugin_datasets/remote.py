@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from mt_core import DataError, first_line, redact
 from mt_core.files import suffix_of
 
-from .remote_cache import hold_folder, lock, make_room
+from .file_cache import hold_folder, lock, make_room
 
 WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each further attempt."""

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core import UsageError, notice
-from mt_tools import add_source_options, expand_paths, refuse_absent, source_faults
+from mt_tools import add_source_options, expand_paths, source_faults
 from mt_train.command import describe_version, expand, parse_and_run
 
 from .access import LOOPBACK, Access
 from .limits import Limits, find_faults
+from .sockets import listen
 
 if TYPE_CHECKING:
     from .models import Models
@@ -110,12 +111,11 @@ def _serve(arguments: argparse.Namespace) -> int:
             else "\n".join([f"{len(faults)} faults:", *(f"  {each}" for each in faults)])
         )
     limits, access = Limits(**_limits(arguments)), _access(arguments.host)
-    refuse_absent(arguments)
-    from .server import listen, serve
-
     sock = listen(arguments.host, arguments.port)
     with sock:
         models = _open(arguments)
+        from .server import serve  # here: torch is imported once there is a model
+
         shown = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         names = ", ".join(model.name for model in models)
         said = f"notice: {names} on http://{shown}:{sock.getsockname()[1]}/v1; Ctrl-C ends it"
@@ -159,10 +159,8 @@ def _access(host: str) -> Access:
 
 
 def _open(arguments: argparse.Namespace) -> Models:
-    from mt_tools import open_source, template_of
+    from mt_tools import open_source
     from mt_train import load_adapters
-
-    from .models import Models, ServedModel
 
     base = arguments.name or _folder_name(arguments)
     several = None
@@ -178,6 +176,10 @@ def _open(arguments: argparse.Namespace) -> Models:
         )
     else:
         loaded = open_source(arguments)
+    from mt_tools import template_of  # here: as above
+
+    from .models import Models, ServedModel
+
     template = template_of(loaded, arguments.chat_template)
     names = {base: None, **{name: name for name in adapters}}
     return Models({name: ServedModel(name, loaded, template, adapter) for name, adapter in names.items()}, several)

@@ -1,4 +1,4 @@
-"""The process of a server: its socket, its event loop, and how it ends."""
+"""The process of a server: its event loop, and how it ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
-from mt_core import MtError, UsageError
+from mt_core import MtError
 
 from .access import Access
 from .app import Service
@@ -22,21 +22,6 @@ from .models import Models
 
 CONNECTIONS = 1000
 """Connections at a time; more get 503."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, so that a port that is taken is told before a model loads. Raises ``UsageError``."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(2048)
-    except (OSError, OverflowError) as error:
-        found.close()
-        said = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot listen on port {port} of {host}: {said}; give another --port, or --host") from error
-    return found
 
 
 def serve(

@@ -50,11 +50,10 @@ def _folder(arguments: argparse.Namespace) -> int:
     from mt_tools.convert.source import locate_source, open_source
 
     size, out = shard_bytes(arguments.shard_size), unused_path(arguments.out)
-    given = str(expand(arguments.source))
-    locate_source(given)  # before torch is imported
-    from mt_tools.convert.folder import convert
+    path = locate_source(str(expand(arguments.source)))
+    source = open_source(str(path), discover_plugins(arguments.block_plugin), arguments.model)
+    from mt_tools.convert.folder import convert  # here: what is not there is told before torch is imported
 
-    source = open_source(given, discover_plugins(arguments.block_plugin), arguments.model)
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)
     print(f"{out}: {describe_files(out)}")
     return 0

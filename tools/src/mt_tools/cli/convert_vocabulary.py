@@ -72,7 +72,7 @@ def _replace_tokenizer(arguments: argparse.Namespace, out: Path, size: int) -> S
     given = [f"--{key}" for key in _ADDED if getattr(arguments, key.replace("-", "_"))]
     if given:
         raise UsageError(f"--tokenizer has its own tokens; leave out {', '.join(given)}, or add them to the new folder")
-    from mt_tools.convert.other_tokenizer import Growth, open_with_tokenizer, replace_tokenizer
+    from mt_tools.convert.tokenizer_replacement import Growth, open_with_tokenizer, replace_tokenizer
 
     host = discover_plugins(arguments.block_plugin)
     return replace_tokenizer(

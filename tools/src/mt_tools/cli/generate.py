@@ -17,14 +17,7 @@ from mt_core.tracking.logs import notice
 from mt_tools.cli.generate_backend import build_backend
 from mt_tools.cli.generate_faults import asking_faults, option
 from mt_tools.generation.media import MediaFiles, parse_media
-from mt_tools.generation.source import (
-    SOURCE_PATHS,
-    add_source_options,
-    expand_paths,
-    find_source,
-    refuse_absent,
-    source_faults,
-)
+from mt_tools.generation.source import SOURCE_PATHS, add_source_options, expand_paths, find_source, source_faults
 from mt_train.config.names import expand
 from mt_train.config.reading import read_small_text
 from mt_train.config.run import RunConfig
@@ -135,11 +128,10 @@ def _generate(arguments: argparse.Namespace) -> int:
     template = None if arguments.chat_template is None else _template(str(expand(arguments.chat_template)))
     if arguments.prompts is not None:
         return _answer_file(arguments, wishes, template)
-    refuse_absent(arguments)
-    from mt_train.assemble.load import load
+    parts, checkpoint = find_source(arguments, asks_media=bool(arguments.image or arguments.media))
+    from mt_train.assemble.load import load  # here: what is not there is told before torch is imported
     from mt_train.assemble.media import prompt_rules
 
-    parts, checkpoint = find_source(arguments, asks_media=bool(arguments.image or arguments.media))
     files = MediaFiles(parse_media(arguments.image, arguments.media), prompt_rules(parts))
     loaded = load(parts, checkpoint, notice, averaged=arguments.averaged, dtype=arguments.dtype)
     if arguments.chat:

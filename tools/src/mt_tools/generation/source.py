@@ -14,9 +14,10 @@ from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
+from mt_train.checkpoint.store import find
 from mt_train.config.arguments import DTYPES
 from mt_train.config.names import expand
-from mt_train.plugins.hub import locate, locate_existing
+from mt_train.plugins.hub import locate_existing
 from mt_train.plugins.resolve import resolve
 from mt_train.plugins.whole_models import encoders_of
 
@@ -71,24 +72,10 @@ def expand_paths(arguments: argparse.Namespace, names: Sequence[str] = SOURCE_PA
 
 def open_source(arguments: argparse.Namespace) -> LoadedModel:
     """Load the model that the options of ``add_source_options`` and ``block_plugin`` name. Raises what ``mt-generate`` reports."""
-    from mt_train.assemble.load import load
-
     parts, checkpoint = find_source(arguments)
+    from mt_train.assemble.load import load  # here: what is not there is told before torch is imported
+
     return load(parts, checkpoint, notice, averaged=arguments.averaged, dtype=arguments.dtype)
-
-
-def refuse_absent(arguments: argparse.Namespace) -> None:
-    """Raise what ``find_source`` does for a run or weights that are not there, before torch is imported."""
-    if arguments.weights is not None:
-        locate_existing(str(arguments.weights), "give a folder or file of weights")
-    else:
-        _checkpoint(arguments)
-
-
-def _checkpoint(arguments: argparse.Namespace) -> Path:
-    from mt_train.checkpoint.store import find
-
-    return find(arguments.run or arguments.checkpoint)
 
 
 def find_source(arguments: argparse.Namespace, *, asks_media: bool = False) -> tuple[Parts, Path | None]:
@@ -96,19 +83,20 @@ def find_source(arguments: argparse.Namespace, *, asks_media: bool = False) -> t
 
     Weights whose encoders nobody reads are text alone, which is told; where it ``asks_media`` they are refused (``UsageError``).
     """
-    host = discover_plugins(arguments.block_plugin)
     path = {"path": arguments.tokenizer_path} if arguments.tokenizer_path else {}
     if arguments.weights is not None:
+        weights = locate_existing(str(arguments.weights), "give a folder or file of weights")
+        host = discover_plugins(arguments.block_plugin)
         raw: dict[str, Any] = {"model": {"name": arguments.model, "weights": str(arguments.weights)}}
         if arguments.tokenizer:
             raw["tokenizer"] = {"name": arguments.tokenizer, **path}
-        raw |= _encoders(arguments, host, asks_media)
+        raw |= _encoders(weights, host, asks_media)
         raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
         if arguments.adapter_folder is not None:
             raw = with_adapter(raw, arguments.adapter_folder, host)
         return Parts.of(resolve(raw, host)), None
-    checkpoint = _checkpoint(arguments)
-    raw = run_config(checkpoint)
+    checkpoint = find(arguments.run or arguments.checkpoint)
+    host, raw = discover_plugins(arguments.block_plugin), run_config(checkpoint)
     if arguments.tokenizer:
         raw["tokenizer"] = {"name": arguments.tokenizer, **path}
     elif path:
@@ -116,10 +104,9 @@ def find_source(arguments: argparse.Namespace, *, asks_media: bool = False) -> t
     return Parts.of(resolve(raw, host)), checkpoint
 
 
-def _encoders(arguments: argparse.Namespace, host: PluginHost, asks_media: bool) -> dict[str, Any]:
-    path = locate(str(arguments.weights))
+def _encoders(weights: Path, host: PluginHost, asks_media: bool) -> dict[str, Any]:
     try:
-        found = encoders_of(path, host)
+        found = encoders_of(weights, host)
     except UsageError as error:
         if asks_media:
             raise

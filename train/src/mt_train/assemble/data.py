@@ -64,7 +64,7 @@ def build_tokenizer(parts: Parts) -> Tokenizer:
                 Fault(
                     key="tokenizer",
                     problem=f"{config.tokenizer.name} has {tokenizer.size} tokens, and the model's embedding only {rows} rows.",
-                    fix=_more_rows(config, tokenizer.size, here=parts.adds_tokens)
+                    fix=_more_rows(config, tokenizer.size, adds_tokens=parts.adds_tokens)
                     + ", or choose the tokenizer that belongs to the weights.",
                 )
             ]
@@ -72,10 +72,10 @@ def build_tokenizer(parts: Parts) -> Tokenizer:
     return tokenizer
 
 
-def _more_rows(config: RunConfig, count: int, *, here: bool = False) -> str:
-    """How the model gets so many rows. Rows of weights are those of their files, unless the run itself adds tokens (``here``)."""
+def _more_rows(config: RunConfig, count: int, *, adds_tokens: bool = False) -> str:
+    """How the model gets so many rows. Rows of weights are those of their files, unless the run itself ``adds_tokens``."""
     weights = config.model.source.weights
-    if weights is None or here:
+    if weights is None or adds_tokens:
         return f"Set --model.vocab-size {count} or more"
     path = getattr(config.tokenizer.options, "path", "PATH")
     return (

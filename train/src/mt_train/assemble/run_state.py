@@ -71,8 +71,8 @@ class RunState:
         is_main = self.engine.process.is_main
         refuse_other_data(manifest.get("data"), self.data.fingerprint)
         refuse_other_form(manifest.get("experts"), self.engine.module.model)
-        drops = has_dropout(self.parts.config, self.engine.module.model)
-        if not read_snapshot(self.engine, checkpoint) and drops and is_main:
+        repeats = read_snapshot(self.engine, checkpoint)
+        if not repeats and is_main and has_dropout(self.parts.config, self.engine.module.model):
             notice("notice: the run was saved on another number of processes, so dropout will not repeat bit for bit")
         if (note := describe_change(manifest.get("matmul"))) and is_main:
             notice(note)

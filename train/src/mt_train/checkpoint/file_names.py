@@ -49,30 +49,9 @@ FOLDERS = {
 ABOUT, RECORD = "about.json", "files"
 """File, and its key, in which a run keeps the names of what its components write beside that."""
 
-BEFORE_THE_FIRST_STEP = frozenset(
-    {
-        LOCK,
-        "run.yaml",
-        "about.json",
-        "plugins.lock.json",
-        "metrics.jsonl",
-        "samples.jsonl",
-        "evaluations.jsonl",
-        "events.jsonl",
-        "rollouts.jsonl",
-        "reference.safetensors",
-        "logs",
-        "tensorboard",
-        ".tmp-reference.safetensors",
-        ".tmp-run.yaml",
-        ".tmp-about.json",
-        ".tmp-plugins.lock.json",
-        ".tmp-metrics.jsonl",
-        ".tmp-samples.jsonl",
-        ".tmp-evaluations.jsonl",
-        ".tmp-rollouts.jsonl",
-        ".tmp-probe",
-        ".tmp-probed",
-    }
+_LATER = frozenset(
+    {"report.html", "loss.png", COMPLETED, ".tmp-loss.png", ".tmp-events.jsonl"}
+    | {name for name in FILES if name.endswith(".damaged")}
 )
+BEFORE_THE_FIRST_STEP = (FILES - _LATER) | {"logs", "tensorboard"}
 """Files of these that are there before a run has trained anything: no checkpoint, curve or evaluation, and files of figures are empty."""

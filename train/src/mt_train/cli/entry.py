@@ -6,11 +6,10 @@ import sys
 from collections.abc import Sequence
 
 from mt_core.cli.guard import run_command
+from mt_core.errors import INTERRUPTED
 from mt_train.cli.short_help import SHORT_HELP
 
 HELP = ("--help", "-h")
-INTERRUPTED = 130
-"""Exit code after Ctrl-C before anything has begun, as shells have it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

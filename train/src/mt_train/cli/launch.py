@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from mt_core.cli.guard import ERRORS_VARIABLE
-from mt_core.errors import UsageError, show_value
+from mt_core.errors import INTERRUPTED, UsageError, show_value
 from mt_core.files.scratch import scratch_folder
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import signals_taken
@@ -83,7 +83,7 @@ def launch(
                 processes += [_start(argv, rank, count, folder) for rank in range(count)]
                 code, said = explain_exit(_watch(processes), [process.pid for process in processes], folder)
         except KeyboardInterrupt:
-            return 130
+            return INTERRUPTED
         finally:  # whoever still runs did not end when the others did
             _end(processes)
         for text in said:

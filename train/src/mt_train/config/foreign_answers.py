@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
 from mt_core.errors import Fault
 from mt_train.config.foreign_names import FOREIGN_NAMES
 
-_ANSWERS = {
-    name: (source, *(part.strip() for part in answer.partition(";")[::2]))
-    for source, answers in FOREIGN_NAMES.items()
-    for answer, names in answers.items()
-    for name in names.split()
-}
-"""Name → where it comes from, what it is here, and a remark."""
 _MOST = 10
 """Keys of an unknown section that are answered, one by one."""
+
+
+@cache
+def _answers() -> dict[str, tuple[str, ...]]:
+    """Name → where it comes from, what it is here, and a remark."""
+    return {
+        name: (source, *(part.strip() for part in answer.partition(";")[::2]))
+        for source, answers in FOREIGN_NAMES.items()
+        for answer, names in answers.items()
+        for name in names.split()
+    }
 
 
 def answer_name(key: str) -> str:
     """Say what the last part of ``key`` is called here; nothing where no other program has it, or where it is our own name."""
     name = key.replace("-", "_").rpartition(".")[2]
-    source, here, remark = _ANSWERS.get(name, ("", "", ""))
+    source, here, remark = _answers().get(name, ("", "", ""))
     if not here or here == f"--{key.replace('_', '-')}":
         return ""
     return f"{name} of {source} is {here} here{f'; {remark}' if remark else ''}."
@@ -51,4 +56,4 @@ def _is_meant(section: str, key: str) -> bool:
     A word by itself means too much; it is taken for theirs where all their names may stand, and where ours is.
     """
     name = key.replace("-", "_")
-    return "_" in name or section == "train" or f"--{section}" in _ANSWERS.get(name, ("", ""))[1]
+    return "_" in name or section == "train" or f"--{section}" in _answers().get(name, ("", ""))[1]

@@ -27,8 +27,8 @@ def take_saved_options(draft: Draft) -> None:
     path = given.get("weights")
     if not isinstance(path, str):
         return  # absent, or a fault that validation names
-    gives_way = {key for key in given if key not in OF_TRAINING and _is_of_recipe(draft, key)}
-    name = None if "name" in gives_way else given.get("name")
+    of_recipe = {key for key in given if key not in OF_TRAINING and _is_of_recipe(draft, key)}
+    name = None if "name" in of_recipe else given.get("name")
     try:
         folder = open_adapter(path)
         stated = _stated_slot(folder, draft.host, name)
@@ -37,9 +37,9 @@ def take_saved_options(draft: Draft) -> None:
             draft.fault("adapter.weights", str(error))
         return
     if not stated:
-        gives_way = set()
-    own = {key: value for key, value in given.items() if key not in gives_way and (key != "name" or value is not None)}
-    for key in gives_way:
+        of_recipe = set()
+    own = {key: value for key, value in given.items() if key not in of_recipe and (key != "name" or value is not None)}
+    for key in of_recipe:
         del draft.origins[f"{SLOT}.{key}"]
     draft.origins.update({f"{SLOT}.{key}": f"the adapter in {folder.path}" for key in stated.keys() - own.keys()})
     draft.raw[SLOT] = {**stated, **own}

@@ -58,31 +58,41 @@ def name_family(draft: Draft) -> None:
     try:
         given["name"] = family_of(path, draft.host)
     except MtError as error:
-        hint = _is_run(path)
+        hint = _hint_of_run(path)
         draft.fault("model.weights", f"{error}." if hint else str(error), hint)
         return
     draft.origins["model.name"] = str(path)
 
 
 def name_tokenizer(draft: Draft) -> None:
-    """Name the tokenizer by the files at its path, where a run gives a path alone."""
-    given = draft.raw.get("tokenizer")
-    if not isinstance(given, dict) or given.get("name") is not None or not isinstance(given.get("path"), str):
+    """Name the tokenizer where a run does not: by the files at its path, or beside the weights; else it is bytes."""
+    given = draft.raw.get("tokenizer", {})
+    if given.get("name") is not None:
         return
-    path = Path(expanduser(given["path"]))
-    name, options = tokenizer_beside_weights(path) if path.is_dir() else (_TOKENIZERS.get(path.suffix), {})
-    if name in _TOKENIZERS.values():
-        draft.raw["tokenizer"] = {**given, "name": name, **options}
+    path = given.get("path")
+    if isinstance(path, str) and (found := _tokenizer_at(Path(expanduser(path)))) is not None:
         draft.origins["tokenizer.name"] = "the files at tokenizer.path"
+        draft.raw["tokenizer"] = {**given, **found}
+    else:
+        beside = None if draft.weights_path is None else tokenizer_in(draft.weights_path)
+        beside = beside or {"name": CORE_KINDS["tokenizer"].default}
+        draft.raw["tokenizer"] = {**beside, **given, "name": beside["name"]}
 
 
-def tokenizer_beside_weights(folder: Path | None) -> tuple[str, dict[str, Any]]:
-    """The tokenizer of the weights' folder where there is one, else bytes."""
-    if folder is not None and (folder / "tokenizer.json").is_file():
-        return "huggingface", {"path": str(folder)}
-    if folder is not None and (folder / "tokenizer.model").is_file():
-        return "sentencepiece", {"path": str(folder / "tokenizer.model")}
-    return str(CORE_KINDS["tokenizer"].default), {}
+def _tokenizer_at(path: Path) -> dict[str, Any] | None:
+    """Return name and path of the tokenizer at a path, a file or a folder; ``None`` where nothing tells which one reads it."""
+    if path.is_dir():
+        return tokenizer_in(path)
+    return {"name": _TOKENIZERS[path.suffix]} if path.suffix in _TOKENIZERS else None
+
+
+def tokenizer_in(folder: Path) -> dict[str, Any] | None:
+    """Return name and path of the tokenizer whose files are in a folder; ``None`` where there are none."""
+    if (folder / "tokenizer.json").is_file():
+        return {"name": "huggingface", "path": str(folder)}
+    if (folder / "tokenizer.model").is_file():
+        return {"name": "sentencepiece", "path": str(folder / "tokenizer.model")}
+    return None
 
 
 def fill_model(draft: Draft) -> None:
@@ -150,7 +160,7 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
         draft.fault(
             "model.weights",
             f"{path} is in no format that {family.name} reads.",
-            f"It reads: {formats}; give the folder that has config.json or params.json beside the weights. {_is_run(path)}".strip(),
+            f"It reads: {formats}; give the folder that has config.json or params.json beside the weights. {_hint_of_run(path)}".strip(),
         )
         return None
     try:
@@ -176,10 +186,10 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
     return values
 
 
-def _is_run(path: Path) -> str:
+def _hint_of_run(path: Path) -> str:
     """Say how to go on from a run, or from one of its checkpoints; nothing where it is none."""
-    run = next((each for each in (path, *path.parents[1:2]) if (each / RUN_FILE).is_file()), None)
-    if run is None:
+    run = path if (path / RUN_FILE).is_file() else path.parent.parent
+    if not (run / RUN_FILE).is_file():
         return ""
     try:
         raw = merge({}, read_config(run / RUN_FILE))

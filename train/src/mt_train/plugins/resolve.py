@@ -35,7 +35,6 @@ from mt_train.plugins.model_slot import (
     locate_weights,
     name_family,
     name_tokenizer,
-    tokenizer_beside_weights,
 )
 from mt_train.plugins.parts import parts_of, uses_of
 from mt_train.plugins.saved_adapter import SavedAdapter
@@ -150,9 +149,6 @@ def _pick_components(draft: Draft) -> None:
         if given.get("name") is None:
             given.pop("name", None)
         name = given.get("name", default)
-        if slot == "tokenizer" and "name" not in given:
-            name, options = tokenizer_beside_weights(draft.weights_path)
-            draft.raw[slot] = {**options, **given}
         if name is None:
             _refuse_unnamed(draft, kind)
             continue

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -35,16 +34,16 @@ def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
             raise UnknownComponentError(
                 f"no {words(kind)} named {name!r} is installed; {folder.absolute()} is a plugin of that name: pip install -e {folder}"
             ) from error
+        distribution = distribution_of(kind, name)
+        if distribution is not None and distribution not in installed:
+            raise UnknownComponentError(
+                f"{words(kind)} {name!r} comes with {distribution}, which is not installed here: pip install {distribution}"
+            ) from error
         if (key := PATHS.get(kind)) is not None and _exists(name):
             raise UnknownComponentError(
                 f"no {words(kind)} is named {name!r}, which is a path here: --{key} {name} gives it"
             ) from error
-        distribution = distribution_of(kind, name)
-        if distribution is None or distribution in installed:
-            raise
-        raise UnknownComponentError(
-            f"{words(kind)} {name!r} comes with {distribution}, which is not installed here: pip install {distribution}"
-        ) from error
+        raise
 
 
 def distribution_of(kind: str, name: str) -> str | None:
@@ -67,6 +66,8 @@ def _distribution(name: str) -> str:
 
 def _new_plugin(name: str) -> Path | None:
     """Return the folder that ``mt-plugins new`` has made for a name, where it lies here or is the one that the command runs in."""
+    import tomllib  # here: a name that is known needs none
+
     distribution = _distribution(name)
     for folder in (Path(distribution), Path()):
         try:

@@ -1,4 +1,4 @@
-"""Another tokenizer for a folder of weights: it has all that the old one has, at the same ids, and more, which get rows."""
+"""Replacement of the tokenizer of a folder of weights by one that has all of it, at the same ids, and more, which get rows."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_json
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import per_token_names
 from mt_train.engine.new_rows import NewRows
+from mt_train.plugins.model_slot import tokenizer_in
 from mt_train.plugins.resolve import resolve
 
 JSON, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
@@ -75,10 +76,8 @@ def replace_tokenizer(
 
 def _options(path: Path) -> dict[str, Any] | None:
     """Return the name and the place of the tokenizer in a folder; ``None`` where there is none."""
-    if (path / JSON).is_file():
-        return {"name": "huggingface", "path": str(path)}
-    if (path / SENTENCEPIECE).is_file():
-        return {"name": "sentencepiece", "path": str(path / SENTENCEPIECE)}
+    if (found := tokenizer_in(path)) is not None:
+        return found
     return {"name": "huggingface", "path": str(path)} if (path / TOKENIZER_CONFIG).is_file() else None
 
 

@@ -1,0 +1,22 @@
+"""The socket on which a server listens. Imports no torch."""
+
+from __future__ import annotations
+
+import socket
+
+from mt_core import UsageError
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, so that a port that is taken is told before a model loads. Raises ``UsageError``."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(2048)
+    except (OSError, OverflowError) as error:
+        found.close()
+        said = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot listen on port {port} of {host}: {said}; give another --port, or --host") from error
+    return found
