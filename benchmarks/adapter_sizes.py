@@ -101,7 +101,7 @@ def counter(task: Task, name: str) -> Callable[[Options], int]:
         if type(adapter).prepare is not Adapter.prepare:
             base = frozen_base(task, parts)
             probe.extend([] if probe else [_OnceProbe(probe_of_rows(task, base, 0))])
-            adapter.prepare(base, probe[0])  # type: ignore[arg-type]
+            adapter.prepare(base, probe[0])
         with torch.device("meta"):
             model = parts.model()
             adapter.inject(model)
@@ -154,10 +154,11 @@ class _OnceProbe:
     """A probe that looks once: base and rows are the same for all sizes."""
 
     def __init__(self, probe: Any) -> None:
-        self._probe, self._found = probe, {}
+        self._probe = probe
+        self._found: dict[tuple[Any, ...], dict[str, Tensor]] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return getattr(self._probe, name)
+        return getattr(self._probe, name)  # type: ignore[no-any-return]
 
     def gradients(self, names: Any, *, steps: int) -> dict[str, Tensor]:
         return self._once("gradients", names, steps)

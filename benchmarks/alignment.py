@@ -187,7 +187,7 @@ def train_theirs(folder: Path, lora: bool, packed: bool) -> Callable[[], list[fl
     rows = load_dataset("json", data_files=str(folder / "pairs.jsonl"), split="train", cache_dir=str(folder / "hf"))
     model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32")
 
-    class InOrder(DPOTrainer):
+    class InOrder(DPOTrainer):  # type: ignore[misc]
         def _get_train_sampler(self, *given: Any) -> Any:
             return SequentialSampler(self.train_dataset)
 
@@ -290,7 +290,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.one:
         side, folder, lora = arguments.one
-        print(json.dumps(ONE[arguments.what](side, Path(folder), lora == "lora")), file=sys.__stdout__)
+        print(json.dumps(ONE[arguments.what](side, Path(folder), lora == "lora")), file=sys.__stdout__)  # type: ignore[operator]
         return
     head, compare = TABLES[arguments.what]
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
@@ -303,7 +303,7 @@ def main() -> None:
             write_adapter(folder)
             tokens = WRITE.get(arguments.what, write_documents)(folder, vocabulary)
             for kind in ("full", "lora"):
-                compare(name, kind, folder, tokens, arguments.repeats)
+                compare(name, kind, folder, tokens, arguments.repeats)  # type: ignore[operator]
 
 
 def _repeat(what: str, sides: Sequence[str], folder: Path, kind: str, repeats: int) -> dict[str, list[dict[str, Any]]]:
@@ -316,7 +316,7 @@ def _repeat(what: str, sides: Sequence[str], folder: Path, kind: str, repeats: i
 
 
 def _median(made: Sequence[dict[str, Any]], name: str) -> float:
-    return statistics.median(each[name] for each in made)
+    return statistics.median(each[name] for each in made)  # type: ignore[no-any-return]
 
 
 def _compare_memory(name: str, kind: str, folder: Path, tokens: int, repeats: int) -> None:

@@ -183,11 +183,11 @@ def run_grpo_of_trl(folder: Path, form: str, lora: bool, recorded: Path | None) 
     model = AutoModelForCausalLM.from_pretrained(folder / form, dtype="float32")
     ends: list[float] = []
 
-    class Ends(TrainerCallback):
+    class Ends(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, *given: Any, **named: Any) -> None:
             ends.append(time.process_time())
 
-    class Replayed(GRPOTrainer):
+    class Replayed(GRPOTrainer):  # type: ignore[misc]
         """Writes what a run of ours wrote down."""
 
         def _generate_single_turn(self, prompt_ids: Any, *given: Any, **named: Any) -> Any:
@@ -234,7 +234,7 @@ def run_online(objective: str, side: str, folder: Path, lora: bool) -> dict[str,
 
 def seconds_of_iteration(made: Sequence[dict[str, Any]]) -> float:
     """Return the median over all runs and all iterations but the first of each."""
-    return statistics.median(
+    return statistics.median(  # type: ignore[no-any-return]
         ended - began for each in made for began, ended in zip(each["ends"], each["ends"][1:], strict=False)
     )
 

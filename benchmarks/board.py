@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from importlib.util import find_spec
@@ -132,7 +132,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def events(port: int, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def events(port: int, path: str) -> Generator[tuple[int, dict[str, Any]]]:
     """Size and content of each event."""
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", path)
@@ -228,7 +228,7 @@ def measure_tensorboard(folder: Path, runs: int) -> dict[str, Any]:
         began = time.monotonic()
         while len(json.loads(get(port, "/data/runs"))) < runs and time.monotonic() - began < 240:
             time.sleep(0.5)
-        tags = {}
+        tags: dict[str, Any] = {}
         while sum("loss" in str(tag) for tag in tags.values()) < runs and time.monotonic() - began < 240:
             tags = json.loads(get(port, "/data/plugin/scalars/tags"))
             time.sleep(0.5)
@@ -292,6 +292,8 @@ def measure_trackio(python: Path, runs: Path, steps: int, folder: Path, minutes:
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert writer.stdin is not None, "it is a pipe"
+    assert writer.stdout is not None, "it is a pipe"
     with process(str(python), "-c", SHOW_TRACKIO, PROJECT, env=environment) as server:
         await_port(port)
         found["start_seconds"] = time.monotonic() - began
@@ -324,7 +326,8 @@ def measure_trackio(python: Path, runs: Path, steps: int, folder: Path, minutes:
 
 def logs_of_trackio(port: int, runs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
     """The curves of runs as its page asks for them, and their bytes."""
-    logs, size = [], 0
+    logs: list[dict[str, Any]] = []
+    size = 0
     for begin in range(0, len(runs), RUNS_A_REQUEST):
         asked = runs[begin : begin + RUNS_A_REQUEST]
         found, length = ask_trackio(port, "get_logs_batch", runs=asked, scalar_only=True)

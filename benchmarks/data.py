@@ -254,7 +254,8 @@ def time_opening(folder: Path) -> dict[str, float]:
 
     from mt_core.nn import TokenObjective
     from mt_train.data.cache_folder import open_samples
-    from mt_train.data.cache_index import HASH, HASHES, KNOWN, META
+    from mt_train.data.cache_index import HASHES, KNOWN, META
+    from mt_train.data.chunk_files import HASH
     from mt_train.data.columns import COLUMNS, dtype_of
     from mt_train.data.loader import make_batch
 
@@ -343,7 +344,8 @@ def main() -> None:
     if options.side is None:
         tables(options)
     elif options.side == "make":
-        print(make(options.folder, options.rows) or "{}")
+        make(options.folder, options.rows)
+        print("{}")
     elif options.side == "wait":
         print(json.dumps(wait(options.folder, options.case, options.waits)))
     elif options.side == "open":

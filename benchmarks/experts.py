@@ -82,7 +82,7 @@ def build(options: Any) -> dict[str, tuple[Run, nn.Module]]:
             norm_topk_prob=True,
         )
         config._experts_implementation = how
-        return Qwen3MoeSparseMoeBlock(config)
+        return Qwen3MoeSparseMoeBlock(config)  # type: ignore[no-any-return]
 
     first = theirs(THEIRS[0])
     for parameter in first.parameters():
@@ -91,7 +91,7 @@ def build(options: Any) -> dict[str, tuple[Run, nn.Module]]:
     layout = ExpertLayout(n_experts=options.experts, width=options.width, hidden=options.hidden)
     router = RouterOptions(n_experts=options.experts, top_k=options.top_k, normalise=True)
     ours = {name: Mixture(Router(router, options.width), Experts(layout), index=0) for name in ("fused", "listed")}
-    ours["listed"].experts = ours["listed"].experts.make_listed()  # type: ignore[union-attr, operator]
+    ours["listed"].experts = ours["listed"].experts.make_listed()  # type: ignore[operator]
     ours["fused"].load_state_dict(weights)
     loaders = listed_experts({name: value.clone for name, value in weights.items()}, {"experts": layout})
     ours["listed"].load_state_dict({name: load() for name, load in loaders.items()})
@@ -103,7 +103,7 @@ def build(options: Any) -> dict[str, tuple[Run, nn.Module]]:
     dtype = DTYPES[options.dtype][0]
     modules = {name: each.to(options.device, dtype) for name, each in ({**ours, **blocks}).items()}
     return {
-        name: ((lambda x, each=each: each(x, context)) if isinstance(each, Mixture) else each, each)
+        name: ((lambda x, each=each: each(x, context)) if isinstance(each, Mixture) else each, each)  # type: ignore[misc]
         for name, each in modules.items()
     }
 
@@ -112,7 +112,7 @@ def outcome(run: Run, module: nn.Module, x_BTD: Tensor) -> dict[str, Tensor]:
     """The output, and the gradients of input and router, whose names all forms share."""
     x_BTD = x_BTD.clone().requires_grad_(True)
     out_BTD = run(x_BTD)
-    out_BTD.square().sum().backward()
+    out_BTD.square().sum().backward()  # type: ignore[no-untyped-call]
     assert x_BTD.grad is not None, "it was asked for"
     found = {"output": out_BTD.detach(), "input": x_BTD.grad, "router": module.gate.weight.grad}  # type: ignore[union-attr]
     module.zero_grad(set_to_none=True)
@@ -138,7 +138,7 @@ def seconds(run: Run, module: nn.Module, x_BTD: Tensor, steps: int = 3) -> float
         if number == 1:
             _wait(on_gpu)
             start = clock()
-        run(x_BTD).sum().backward()
+        run(x_BTD).sum().backward()  # type: ignore[no-untyped-call]
         module.zero_grad(set_to_none=True)
     _wait(on_gpu)
     return (clock() - start) / steps

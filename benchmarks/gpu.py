@@ -171,7 +171,8 @@ def run_apart(case: Case, weights: Path, options: argparse.Namespace) -> dict[st
     command = [sys.executable, __file__, options.command, "--case", case.name, "--weights", str(weights)]
     command += ["--size", options.size] if options.size else []
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if case.hidden_gpu else {}
-    began, line = time.perf_counter(), {"case": case.name, "group": case.group}
+    began = time.perf_counter()
+    line: dict[str, Any] = {"case": case.name, "group": case.group}
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=case.deadline, env={**os.environ, **hidden}, check=False
@@ -181,7 +182,7 @@ def run_apart(case: Case, weights: Path, options: argparse.Namespace) -> dict[st
     line["wall_seconds"] = round(time.perf_counter() - began, 1)
     last = done.stdout.strip().splitlines()[-1:] or [""]
     if done.returncode == 0 and last[0].startswith("{"):
-        return line | json.loads(last[0])
+        return line | json.loads(last[0])  # type: ignore[no-any-return]
     said = (
         [text for text in done.stderr.splitlines() if "Error" in text] or done.stderr.splitlines()[-1:] or ["no output"]
     )

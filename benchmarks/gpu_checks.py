@@ -126,9 +126,10 @@ def _attention_error(form: dict[str, Any]) -> float:
             attention=SdpaAttention(),
             document_lengths=lengths,
         )
-        more = {"sinks_N": sinks.to(where, dtype)} if sinks is not None else {}
-        out = context.attention(*inputs, context, **form, **more)
-        out.backward(grad.to(where, dtype))
+        more: dict[str, Any] = {"sinks_N": sinks.to(where, dtype)} if sinks is not None else {}
+        q_BTNH, k_BSKH, v_BSKW = inputs
+        out = context.attention(q_BTNH, k_BSKH, v_BSKW, context, **form, **more)
+        out.backward(grad.to(where, dtype))  # type: ignore[no-untyped-call]
         return [each.detach().double().cpu() for each in (out, *(x.grad for x in inputs if x.grad is not None))]
 
     exact, ours = run(torch.device("cpu"), torch.float64), run(device(), torch.bfloat16)
@@ -152,7 +153,7 @@ def chunked_loss(folder: Path) -> dict[str, Any]:
             loss = torch.nn.functional.cross_entropy(head(x).float(), labels.to(where), reduction="sum")
         else:
             loss = in_chunks(head, x, labels.to(where))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         assert x.grad is not None
         assert head.weight.grad is not None
         return [each.detach().double().cpu() for each in (loss, x.grad, head.weight.grad)]

@@ -149,8 +149,8 @@ def distances(device: str, dtype: torch.dtype = torch.float32) -> dict[str, list
         angles = draw(2, 7, 1, frequencies).float()
         tables = angles.cos(), angles.sin()
         theirs, ours = LigerTables(*tables), RotaryTables(*tables)
-        turns = [partial(each.turn, interleaved=False) for each in (theirs, ours)]
-        found[name] = far(*turns, q, k)
+        turned, turned_here = (partial(each.turn, interleaved=False) for each in (theirs, ours))
+        found[name] = far(turned, turned_here, q, k)
     return found
 
 

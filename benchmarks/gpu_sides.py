@@ -95,7 +95,7 @@ def train_ours(
         for step in range(steps):
             drawn = tokens(step, rows, length, size.shape["vocab_size"])
             samples = [[Sample(row.tolist(), [True] * length, "row")] for row in drawn]
-            yield Window([objective.collate(samples, length=length).with_index()], (), Position(0, step))
+            yield Window([objective.collate(samples, length=length).with_index()], (), Position(0, step), 0)
 
     def on_record(record: StepRecord) -> Control:
         clock.tick()
@@ -188,11 +188,11 @@ def train_peer(
             row = tokens(index // rows, rows, length, size.shape["vocab_size"])[index % rows]
             return {"input_ids": row, "labels": row}
 
-    class InOrder(Trainer):
+    class InOrder(Trainer):  # type: ignore[misc]
         def _get_train_sampler(self, *arguments: Any) -> Any:
             return torch.utils.data.SequentialSampler(self.train_dataset)
 
-    class Watch(TrainerCallback):
+    class Watch(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, *arguments: Any, **named: Any) -> None:
             clock.tick()
 

@@ -24,7 +24,7 @@ class Size(NamedTuple):
     def flops(self, length: int) -> float:
         """Operations of a trained token: 6 for each weight that multiplies, and causal attention; frozen weights count as trained."""
         looked_up = 0 if self.shape["tie_word_embeddings"] else self.shape["vocab_size"] * self.shape["hidden_size"]
-        return (
+        return (  # type: ignore[no-any-return]
             6.0 * (self.weights - looked_up)
             + 6.0 * self.shape["num_hidden_layers"] * self.shape["hidden_size"] * length
         )

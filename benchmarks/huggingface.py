@@ -87,7 +87,7 @@ def step(model: Any, rows: Any) -> float:
 
     hidden = model(rows)
     loss = cross_entropy(model.head(hidden.flatten(0, 1)), rows.labels.flatten(), ignore_index=-100)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     model.zero_grad(set_to_none=True)
     return float(loss.detach())
 

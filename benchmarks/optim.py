@@ -42,7 +42,7 @@ def library(module: str, name: str, **options: Any) -> Callable[[Groups], Made]:
         made = getattr(import_module(module), name)(groups, **options)
         if hasattr(made, "train"):
             made.train()
-        return made  # type: ignore[no-any-return]
+        return made
 
     return make
 
@@ -51,7 +51,7 @@ def soap(groups: Groups) -> Made:
     """Rotates what ours rotates, and nothing else."""
     for group in groups:
         group["max_precondition_dim"] = 10_000 if group["transformed"] else 1
-    return import_module("pytorch_optimizer").SOAP(groups)  # type: ignore[no-any-return]
+    return import_module("pytorch_optimizer").SOAP(groups)
 
 
 def low_rank(module: str, name: str, options: dict[str, Any], **special: Any) -> Callable[[Groups], Made]:
@@ -156,7 +156,7 @@ def weights(seed: int = 0) -> list[tuple[str, nn.Parameter]]:
 
 def ours(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
     component = next(each for each in OPTIMIZERS if each.name == name)
-    config = component.config(**OPTIONS.get(name, {}))  # type: ignore[arg-type]
+    config = component.config(**OPTIONS.get(name, {}))
     made = component.build(config, component.split(own, config))
     return UnshardedTransform(made) if isinstance(made, GradientTransform) else made
 

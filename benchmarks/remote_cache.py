@@ -80,7 +80,7 @@ class Count:
 
     def encode(self, row: Any) -> Sample:
         """The sample of a row."""
-        return Sample(np.arange(row["n"], row["n"] + TOKENS), np.ones(TOKENS, np.bool_), row["id"])
+        return Sample(range(row["n"], row["n"] + TOKENS), [True] * TOKENS, row["id"])
 
 
 def measure(name: str, deed: Callable[[], Any]) -> Any:
@@ -123,13 +123,14 @@ def main() -> None:
         measure("sample by sample", lambda: [alone[int(number)] for number in numbers])
         whole = open_cache("c")
         wanted = [part.chunk.wanted for part in whole.column("ids").parts]
-        second = measure("all chunks, then the batch", lambda: _fetch_all(root / "c", wanted) or batch(whole))
+        second = measure("all chunks, then the batch", lambda: batch(_fetch_all(root / "c", wanted, whole)))
         assert np.array_equal(first[0], second[0])
         print(f"{len(files_there(f'{URL}/key'))} files")
 
 
-def _fetch_all(place: Path, wanted: Any) -> None:
+def _fetch_all(place: Path, wanted: Any, samples: Any) -> Any:
     FetchedFiles(place, GIB, print).prepare(wanted)
+    return samples
 
 
 if __name__ == "__main__":

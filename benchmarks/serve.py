@@ -43,7 +43,12 @@ def write_model(folder: Path) -> None:
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    shape = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6, "num_attention_heads": 8}
+    shape: dict[str, Any] = {
+        "hidden_size": 512,
+        "intermediate_size": 1408,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 8,
+    }
     shape |= {
         "num_key_value_heads": 4,
         "vocab_size": WORDS,

@@ -92,11 +92,11 @@ def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
-def import_seconds() -> tuple[Counter[str], Counter[str]]:
+def import_seconds() -> tuple[Counter[str], dict[str, float]]:
     """Modules of each top-level package that ``mt-train --help all`` imports, and the seconds in their own code."""
     line = [sys.executable, "-X", "importtime", "-m", "mt_train.cli.train", "--help", "all"]
     said = subprocess.run(line, capture_output=True, text=True, check=True).stderr
-    counts, taken = Counter[str](), Counter[str]()
+    counts, taken = Counter[str](), defaultdict[str, float](float)
     for row in said.splitlines()[1:]:
         own, _, name = (part.strip() for part in row.removeprefix("import time:").split("|"))
         package = name.partition(".")[0]
@@ -118,7 +118,7 @@ def main() -> None:
     if arguments.modules:
         counts, taken_by = import_seconds()
         print(f"\n{sum(counts.values())} modules, {sum(taken_by.values()):.2f} s")
-        for package, spent in taken_by.most_common(12):
+        for package, spent in sorted(taken_by.items(), key=lambda each: -each[1])[:12]:
             print(f"{package:40} {counts[package]:5} {spent:.3f}")
 
 

@@ -30,6 +30,7 @@ def read_blocks(folder: Path, case: str, blocks: int, size: int, *, shares: bool
     from mt_train.assemble.data import build_data
     from mt_train.assemble.parts import Parts
     from mt_train.assemble.stream import share_blocks
+    from mt_train.data import encoding
     from mt_train.data.stream import blocks as block_module
     from mt_train.data.stream import shares as share_module
     from mt_train.engine import node_group
@@ -42,7 +43,7 @@ def read_blocks(folder: Path, case: str, blocks: int, size: int, *, shares: bool
     config["train"]["steps"] = 1
     data, process = build_data(Parts.of(resolve(config, PluginHost.discover()))), Process.from_environment()
     assert data.stream is not None
-    encode, gather, spent, sent = block_module.encode, node_group._gather, [], []
+    encode, gather, spent, sent = encoding.encode, node_group._gather, [], []
 
     def timed(*given: Any) -> Any:
         start = time.thread_time()
@@ -54,16 +55,17 @@ def read_blocks(folder: Path, case: str, blocks: int, size: int, *, shares: bool
         sent.append(own.numel() * own.element_size())
         return gather(own, *given)
 
-    block_module.encode = share_module.encode = timed
-    node_group._gather = counted
+    vars(block_module)["encode"] = vars(share_module)["encode"] = timed
+    vars(node_group)["_gather"] = counted
     with join_group(process, 600):
         if shares:
             share_blocks(data.stream, process, timeout_seconds=600)
         barrier()
-        start, block, digests = time.process_time(), data.stream.first, []
+        start, end, digests = time.process_time(), data.stream.first.end, []
         for _ in range(blocks):
-            block = data.stream.block(block.end)
+            block = data.stream.block(end)
             assert block is not None, "there are rows enough"
+            end = block.end
             digests.append(block.samples.fingerprint()["sha256"])
         seconds = time.process_time() - start
         barrier()

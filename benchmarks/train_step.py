@@ -123,13 +123,13 @@ def peer(weights: Path, steps: int, compiled: bool, adapter: str | None, dtype: 
             row = tokens(index // ROWS)[index % ROWS]
             return {"input_ids": row, "labels": row}
 
-    class InOrder(Trainer):
+    class InOrder(Trainer):  # type: ignore[misc]
         def _get_train_sampler(self, *arguments: Any) -> Any:
             return torch.utils.data.SequentialSampler(self.train_dataset)
 
     clock, losses = Clock(), []
 
-    class Watch(TrainerCallback):
+    class Watch(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, *arguments: Any, **named: Any) -> None:
             clock.tick()
 
@@ -176,7 +176,7 @@ def ours(
     from mt_train.data.loader import Position, Window
     from mt_train.engine.plan import make_plan
     from mt_train.engine.processes import Process, join_group
-    from mt_train.loop import LoopHooks, Progress, train
+    from mt_train.loop import Every, LoopHooks, Progress, train
     from mt_train.plugins.resolve import resolve
 
     optimizer = {"name": "adamw", "lr": RATE, "weight_decay": DECAY, "beta2": 0.999}
@@ -196,7 +196,7 @@ def ours(
     def windows() -> Iterator[Window]:
         for step in range(steps):
             rows = [[Sample(row.tolist(), [True] * SEQUENCE, "row")] for row in tokens(step)]
-            yield Window([objective.collate(rows, length=SEQUENCE).with_index()], (), Position(0, step))
+            yield Window([objective.collate(rows, length=SEQUENCE).with_index()], (), Position(0, step), 0)
 
     clock, losses = Clock(), []
 
@@ -221,8 +221,8 @@ def ours(
             Progress(),
             hooks,
             total_steps=steps,
-            eval_every=None,
-            save_every=None,
+            eval_every=Every(),
+            save_every=Every(),
         )
     return clock.result(losses)
 
