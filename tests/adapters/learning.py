@@ -168,7 +168,7 @@ class TaughtRows:
     def windows(self, position: Position) -> Iterator[Window]:
         """A batch each."""
         for batch in python(self._task, self._seed):
-            yield Window([batch], (), position)
+            yield Window([batch], (), position, position.epoch)
 
 
 def probe_of_rows(task: Task, model: TrainModel, seed: int) -> ModelProbe:

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from peft_layers import check_start_and_merge, compare, linear, move, place, start
 
-from mt_core import UsageError
+from mt_core import GroupOptions, UsageError, split_decay
 from mt_plugin_adapters.variants.boft import COMPONENT
 from mt_plugin_adapters.variants.boft.config import BoftConfig
 from mt_plugin_adapters.variants.boft.layer import BoftLinear
@@ -55,6 +55,17 @@ def test_output_gradients_and_merged_weight_equal_pefts(
 
 def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
     check_start_and_merge(layer(), linear(32))
+
+
+def test_weight_decay_takes_nothing_off_the_gains() -> None:
+    """They begin at 1, where nothing is changed: decay would take the whole weight away, and not the adapter."""
+    own = [(name, each) for name, each in layer().own_parameters()]
+    decays = {
+        id(each): group["weight_decay"]
+        for group in split_decay(own, GroupOptions(weight_decay=0.1))
+        for each in group["params"]
+    }
+    assert {name: decays[id(each)] for name, each in own} == {"boft_R": 0.1, "boft_s": 0.0}
 
 
 def test_every_input_reaches_every_rotated_input_with_enough_factors() -> None:

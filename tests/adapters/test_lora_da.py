@@ -94,6 +94,18 @@ def test_uncertainty_moves_the_choice_towards_inputs_that_are_seen_often() -> No
     assert shares[1] > 0.99 > shares[0]
 
 
+def test_a_layer_that_no_row_has_reached_begins_as_loras() -> None:
+    """Without a gradient there is no step, and its length of 0 divides nothing."""
+    model, adapter = Chain(10, 8), COMPONENT.build(LoraDaConfig(**SMALL))
+    given = {"moments": {"blocks.0": torch.eye(10).double()}, "squares": {"blocks.0": torch.zeros(8).double()}}
+    adapter.prepare(model, GivenProbe(gradients={"blocks.0.weight": torch.zeros(8, 10)}, **given))
+    put(adapter, model)
+    x = torch.randn(5, 10)
+    assert torch.equal(model(x), Chain(10, 8)(x))
+    model(x).sum().backward()
+    assert model.blocks[0].lora_B.grad.any()
+
+
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora() -> None:
     for block, base in zip(chain()[0].blocks, Chain(*WIDTHS).blocks, strict=True):
         compare_with_lora(block, base, rank=4, alpha=8.0)

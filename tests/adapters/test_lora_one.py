@@ -9,7 +9,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from given_probe import Chain, with_gradients
+from given_probe import Chain, GivenProbe, put, with_gradients
 from peft_layers import assert_close, check_start_and_merge, compare_with_lora
 
 from mt_plugin_adapters.variants.lora_one import COMPONENT
@@ -36,6 +36,20 @@ def test_it_begins_as_the_best_matrix_of_its_rank_in_place_of_one_step() -> None
         assert_close(b.T @ b, torch.diag(s[:4]) / 3.0)
         assert torch.equal(block.weight, base.weight)
         assert_close(block.merged_weight().double(), base.weight.double() + 2.0 * (u[:, :4] * s[:4]) @ v[:4] / 3.0)
+
+
+def test_a_layer_that_no_row_has_reached_begins_as_loras_and_learns() -> None:
+    """An expert that no token of the looked-at rows chose: with A and B both zero, neither would ever have a gradient."""
+    model, adapter = Chain(*WIDTHS), COMPONENT.build(LoraOneConfig(**SMALL))
+    adapter.prepare(
+        model, GivenProbe(gradients={f"blocks.{i}.weight": torch.zeros(WIDTHS[i + 1], WIDTHS[i]) for i in (0, 1)})
+    )
+    put(adapter, model)
+    x = torch.randn(5, WIDTHS[0])
+    assert torch.equal(model(x), Chain(*WIDTHS)(x))
+    model(x).sum().backward()
+    assert all(block.lora_B.grad.any() for block in model.blocks)
+    assert not torch.equal(model.blocks[0].lora_A[:, :16], model.blocks[1].lora_A)
 
 
 def test_output_gradients_and_merged_weight_are_those_of_pefts_lora() -> None:

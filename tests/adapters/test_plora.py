@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,13 +13,18 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from catalogue import host_of, modules
 from peft_layers import assert_close, linear, place, start
 from plain_engine import train
 
+from mt_core import ConfigError, UsageError
 from mt_core.nn import tensor_generator
+from mt_core.protocols import GradientTransform
 from mt_plugin_adapters.variants.plora import COMPONENT
 from mt_plugin_adapters.variants.plora.adapter import Plora
 from mt_plugin_adapters.variants.plora.config import PloraConfig
+from mt_plugin_optim import plugin as optim
+from mt_train.plugins.resolve import resolve
 
 SMALL: dict = {"rank": 4, "alpha": 8.0, "every_steps": 2}
 LEARNING: dict = {"options": {"every_steps": 50}}  # stages that are long enough to learn something
@@ -114,3 +120,33 @@ def test_within_a_stage_the_base_stays(steps: int) -> None:
     seen = [net[0].weight.clone() for context in train(net, adapter, adam(net), batches(steps)) if context.step % 2]
     assert torch.equal(seen[-1], net[0].weight)
     assert torch.count_nonzero(net[0].lora_B)
+
+
+def has_plain_moments(optimizer: Any) -> bool:
+    """Whether all that it keeps for a weight of 4096 numbers begins anew where each number of it is set to 0."""
+    weight = nn.Parameter(torch.ones(64, 64))
+    try:
+        made = optimizer.build(optimizer.config(), [{"params": [weight], "transformed": True, "block": None}])
+    except UsageError:
+        pytest.skip("it needs a package that is not here")
+    if isinstance(made, GradientTransform):
+        return False
+    weight.grad = torch.ones(64, 64)
+    made.step()
+    kept = {key: value for key, value in made.state[weight].items() if isinstance(value, Tensor) and value.dim()}
+    return all(each.is_floating_point() and each.element_size() > 1 for each in kept.values()) and "z" not in kept
+
+
+@pytest.mark.parametrize("adapter", ["plora", "relora"])
+@pytest.mark.parametrize(
+    "optimizer", [each for each in optim.mt_optimizers() if "cpu" in each.devices], ids=lambda each: each.name
+)
+def test_an_optimizer_whose_moments_cannot_begin_anew_is_refused(adapter: str, optimizer: Any) -> None:
+    """In codes of 8 bits 0 is the largest negative number: the update after a merge would be thousands of times the rate."""
+    raw = {"model": {"name": "llama", "dim": 32}, "adapter": adapter, "optimizer": optimizer.name}
+    host = host_of(modules()[adapter])
+    if has_plain_moments(optimizer):
+        resolve(raw, host)
+        return
+    with pytest.raises(ConfigError, match=f"adapter {adapter} conflicts with optimizer:{optimizer.name}"):
+        resolve(raw, host)

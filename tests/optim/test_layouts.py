@@ -88,6 +88,11 @@ CASES = {name: case for name, case in TESTED.items() if name in SAMPLED} | {
     "schedule-free-adamw to another": {**case("schedule-free-adamw", "zero3"), "then": {"stage": 2}},
     "adamw bf16": {**case("adamw", "zero1"), "optimizer": {"name": "adamw", **GROUPED}, "dtype": "bf16"},
     **{
+        f"{name} bf16": {**case(name, "zero0"), "dtype": "bf16"}
+        for name in ("sparse-adam", "adafactor", "badam", *EXTRA)
+        if f"{name} zero0" in TESTED and name != "galore-8bit"
+    },
+    **{
         f"adamw grouped {stage}": {**case("adamw", f"zero{stage}"), "optimizer": {"name": "adamw", **GROUPED}}
         for stage in range(4)
     },

@@ -157,6 +157,19 @@ def test_galore_with_8_bits_is_that_of_its_authors(build: Any, monkeypatch: pyte
     agree(build, "galore-8bit", values, reference, [*MATRICES, (40, 30)], dtype=torch.float32, transformed=True)
 
 
+def test_galore_with_8_bits_keeps_32_of_a_matrix_that_it_does_not_project(build: Any) -> None:
+    """A of a LoRA, say: its shorter side is no longer than the rank, and its moments are those of plain GaLore."""
+    pytest.importorskip("bitsandbytes")
+    steps, found = gradients([(4, 1024)]), []
+    for name in ("galore", "galore-8bit"):
+        weight = nn.Parameter(torch.zeros(4, 1024))
+        optimizer = build(name, {"rank": 4}, [{"params": [weight], "transformed": True}])
+        take_steps(optimizer, [weight], [[each.float() for each in step] for step in steps])
+        assert optimizer.state[weight]["exp_avg"].dtype == torch.float32
+        found.append(weight.detach())
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize(("name", "theirs"), [("8bit", "AdamW8bit"), ("4bit", "AdamW4bit"), ("fp8", "AdamWFp8")])
 def test_torchaos_adamw_is_torchaos(build: Any, name: str, theirs: str) -> None:
     library = pytest.importorskip("torchao.optim")
@@ -289,6 +302,21 @@ def test_adam_mini_divides_a_row_by_the_mean_of_its_squares(build: Any) -> None:
         return rate * (mean / (row.sqrt() + 1e-6)) + rate * 0.1 * weight
 
     formula(build, "adam-mini", {"weight_decay": 0.1}, change)
+
+
+def test_adam_mini_divides_rows_of_fused_experts_as_those_of_each_expert_alone(build: Any) -> None:
+    """The gradients of the second expert are a thousand times smaller, and its steps as long as they would be alone."""
+    scales = torch.tensor([1.0, 1e-3, 30.0])[:, None, None]
+    gradient = scales * torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(1))
+    gradient[0, 0] *= 1e-3
+
+    def step(gradient: Tensor) -> Tensor:
+        weight = nn.Parameter(torch.zeros(gradient.shape))
+        weight.grad = gradient
+        build("adam-mini", {"weight_decay": 0.0}, [{"params": [weight]}]).step()
+        return weight.detach()
+
+    torch.testing.assert_close(step(gradient), torch.stack([step(each) for each in gradient]))
 
 
 @pytest.mark.parametrize("name", ["badam", "lisa"])

@@ -92,7 +92,24 @@ def test_state_that_is_no_tensor_is_refused_by_name() -> None:
 
         inner_optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=1.0)
 
+        def optimizer_tensor(self, parameter: torch.Tensor) -> torch.Tensor:
+            return parameter
+
     weight = Engine.inner_optimizer.param_groups[0]["params"][0]
     Engine.inner_optimizer.state[weight]["projector"] = object()
     with pytest.raises(CheckpointError, match="SGD keeps 'projector', a object, in its state"):
         _unlike(Engine(), weight)  # type: ignore[arg-type]
+
+
+def test_factored_state_of_matrices_with_one_row_is_resumed_to_the_bit(tmp_path: Path) -> None:
+    """A LoRA of rank 1 has them; the sum of each of their columns has as many numbers as they."""
+    keys: dict[str, Any] = {"adapter": {"name": "lora", "rank": 1}, "optimizer": "adalomo", "schedule": "constant"}
+    whole, state = run(tmp_path / "whole", steps=3, train={"clip_norm": None}, **keys)
+    run(tmp_path / "run", steps=2, train={"clip_norm": None}, **keys)
+    train({"train": {"steps": 3}}, resume=tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-00000003"
+    resumed = {name: each for file in checkpoint.glob("model/*.safetensors") for name, each in load_file(file).items()}
+    assert all(torch.equal(each, resumed[name]) for name, each in whole.items())
+    again = load_file(checkpoint / "state" / "rank-0000.safetensors")
+    assert again.keys() == state.keys()
+    assert all(torch.equal(each, again[name]) for name, each in state.items())

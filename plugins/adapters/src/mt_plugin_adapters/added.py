@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from mt_core.adapters import device_of
 from mt_core.nn import AdaptedLinear
 
 
@@ -31,7 +32,7 @@ class AddedLinear(AdaptedLinear):
 
     def delta_weight(self) -> Tensor:
         """Compute what ``added_output`` does to each input alone; right for what is linear in x."""
-        each_EE = torch.eye(self.in_features, device=self.weight.device)
+        each_EE = torch.eye(self.in_features, device=device_of(self))
         return self.scale * self.added_output(each_EE).mT
 
 
@@ -76,5 +77,5 @@ class SeriesLinear(AdaptedLinear):
 
     def merged_weight(self) -> Tensor:
         """W T."""
-        each_EE = torch.eye(self.in_features, device=self.weight.device)
+        each_EE = torch.eye(self.in_features, device=device_of(self))
         return self.base_weight() @ self.transformed_input(each_EE).mT

@@ -17,8 +17,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import ComponentError, Probe, UsageError
-from mt_core.adapters import LinearAdapter, LoraLinear, PeftForm, Place, device_of, lora_form, targets_of
-from mt_core.nn import AdaptedLinear, TrainModel
+from mt_core.adapters import LinearAdapter, LoraLinear, PeftForm, Place, device_of, lora_form, targets_of, uniform
+from mt_core.nn import AdaptedLinear, TrainModel, tensor_generator
 
 from .probed_config import ProbedConfig
 
@@ -122,6 +122,14 @@ class ProbedAdapter(LinearAdapter[ProbedT]):
             found = probe.gradients([f"{name}.weight" for name in portion], steps=self.config.probe_steps)
             for name in portion:
                 yield name, targets[name], found.pop(f"{name}.weight").to(device_of(targets[name]))
+
+
+def plain_start(name: str, rank: int, inputs: int) -> tuple[Tensor]:
+    """A (R, E) as LoRA's, with which B begins at zero: for a layer that no row has reached, such as an expert that no token chose.
+
+    Where A and B both began at zero neither would ever have a gradient.
+    """
+    return (uniform(torch.empty(rank, inputs), tensor_generator(0, name)),)
 
 
 def portions(sizes: Mapping[str, int], most: float) -> Iterator[list[str]]:

@@ -50,6 +50,9 @@ _GPU = frozenset({"cuda"})
 _NOISE = ("callback:gradient-noise",)
 """It stands before the optimizer's step, where these have made something else of the gradients."""
 
+_WRITING = tuple(f"adapter:{name}" for name in ("adalora", "delta-lora", "increlora", "plora", "relora"))
+"""They write weights between updates, which an average of all weights does not follow: ranks that they prune would stay in it."""
+
 OPTIMIZERS = (
     OptimizerComponent(
         name="sgd",
@@ -101,7 +104,7 @@ OPTIMIZERS = (
         config=ScheduleFreeConfig,
         build=rule("schedule_free", "ScheduleFreeAdamW"),
         form="elementwise",
-        conflicts=("callback:ema", "callback:swa"),  # evaluations are of its own average
+        conflicts=("callback:ema", "callback:swa", *_WRITING),  # evaluations are of its own average
         layouts=ZERO | {"offload"},
         summary="AdamW that averages its weights instead of decaying the rate",
         source="https://arxiv.org/abs/2405.15682",

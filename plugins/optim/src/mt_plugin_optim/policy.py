@@ -14,8 +14,15 @@ Named = Sequence[tuple[str, "Tensor"]]
 
 
 def split_hidden(named: Named, config: MtConfig) -> list[dict[str, Any]]:
-    """``transformed`` is true for matrices of blocks, and false for embedding, head and vectors."""
-    hidden = {id(each) for name, each in named if len(whole_shape(each)) == 2 and block_number(name) is not None}
+    """``transformed`` is true for matrices of blocks, and false for embedding, head and vectors.
+
+    Biases of fused experts, (X, F), are vectors here as for ``split_decay``.
+    """
+    hidden = {
+        id(each)
+        for name, each in named
+        if len(whole_shape(each)) == 2 and block_number(name) is not None and not name.endswith("_bias")
+    }
     return _divide(
         named, config, "transformed", lambda name, each: id(each) in hidden, {True: "matrices", False: "others"}
     )

@@ -1,7 +1,7 @@
 """Adam-mini (https://arxiv.org/abs/2406.16793): one second moment for each row instead of each number.
 
 The paper's partition: output neurons of projections, tokens of embedding and head; its heads of queries and keys are divided
-into rows here, which needs no shape of the model. A vector has one second moment.
+into rows here, which needs no shape of the model. Fused experts have the rows of each. A vector has one second moment.
 """
 
 from __future__ import annotations
@@ -29,5 +29,6 @@ class AdamMini(RuleOptimizer):
 
 
 def _row_means(squares: Tensor) -> Tensor:
-    """(rows, …) -> (rows, 1, …), and (n,) -> (1,)."""
-    return squares.mean(dim=tuple(range(min(1, squares.dim() - 1), squares.dim())), keepdim=True)
+    """(rows, columns) -> (rows, 1), (experts, rows, columns) -> (experts, rows, 1), (n,) -> (1,); kernels of more dimensions by output."""
+    first = 1 if squares.dim() > 3 else squares.dim() - 1
+    return squares.mean(dim=tuple(range(first, squares.dim())), keepdim=True)

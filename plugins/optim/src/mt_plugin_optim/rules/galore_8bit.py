@@ -17,7 +17,7 @@ OWN = ("step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2")
 
 
 class EightBitGaLore:
-    """Implements ``mt_core.GradientTransform``. Embedding, head and vectors are Adam's, in 32 bits."""
+    """Implements ``mt_core.GradientTransform``. What is not projected is Adam's, in 32 bits: embedding, head, vectors, small matrices."""
 
     def __init__(self, groups: list[Group], options: dict[str, Any]) -> None:
         self._options = {**options, "transformed": True}
@@ -30,7 +30,8 @@ class EightBitGaLore:
     def transform(self, name: str, gradient: Tensor, state: State) -> Tensor:
         """See ``mt_core.GradientTransform``."""
         if not is_projected(gradient, self._options):
-            return self._adam_direction(name, gradient, state)
+            self._rule.count(gradient, state, self._options)
+            return self._rule.direction(gradient, state, self._options)
         if int(state.get("step", 0)) % self._options["update_steps"] == 0:
             state["projection"] = self._rule.projection(gradient, state, self._options)
         small = self._adam_direction(name, project(gradient, state["projection"]).contiguous(), state)

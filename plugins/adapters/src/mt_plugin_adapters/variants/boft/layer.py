@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Generator, Tensor, nn
 
 from mt_core import UsageError
-from mt_core.adapters import LinearAdapter, PeftForm, Place, form_of_type
+from mt_core.adapters import LinearAdapter, PeftForm, Place, adapted_layers, form_of_type
 from mt_core.nn import TrainModel
 from mt_plugin_adapters.added import SeriesLinear
 from mt_plugin_adapters.rotations import block_product, cayley
@@ -16,12 +17,12 @@ from .config import BoftConfig
 
 
 class BoftLinear(SeriesLinear):
-    """``boft_R`` is (M, N, K, K), of which the skew part counts, ``boft_s`` (F, 1)."""
+    """``boft_R`` is (M, N, K, K), of which the skew part counts, ``boft_s`` (F): a vector, which no weight decay takes to 0."""
 
     def __init__(self, base: nn.Module, *, block_size: int, factors: int, **options: Any) -> None:
         super().__init__(base, **options)
         self.boft_R = self.new_parameter(factors, self.in_features // block_size, block_size, block_size)
-        self.boft_s = self.new_parameter(self.out_features, 1)
+        self.boft_s = self.new_parameter(self.out_features)
 
     def initialise(self, generator: Generator) -> None:
         """No rotation, gains of 1."""
@@ -41,12 +42,12 @@ class BoftLinear(SeriesLinear):
     def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F). The bias is not scaled."""
         out = super().adapted_output(x)
-        gain_F = self.boft_s[:, 0].to(out.dtype)
+        gain_F = self.boft_s.to(out.dtype)
         return out * gain_F if self.bias is None else out * gain_F + self.bias * (1 - gain_F)
 
     def merged_weight(self) -> Tensor:
         """diag(s) W T."""
-        return self.boft_s.float() * super().merged_weight()
+        return self.boft_s.float()[:, None] * super().merged_weight()
 
 
 def _interleave(x: Tensor, pairs: int, half: int) -> Tensor:
@@ -81,11 +82,13 @@ class Boft(LinearAdapter[BoftConfig]):
         return BoftLinear(base, block_size=size, factors=config.factors, fp32=config.fp32)
 
     def peft_form(self, model: TrainModel) -> PeftForm:
-        """BOFT."""
+        """BOFT, whose gains are a column there."""
         config, names = self.config, {each: each for each in ("boft_R", "boft_s")}
         sizes = {
             "boft_block_size": 0 if config.blocks else config.block_size,
             "boft_block_num": config.blocks or 0,
             "boft_n_butterfly_factor": config.factors,
         }
-        return form_of_type("BOFT", model, names, transposes=True, training=("boft_dropout",), **sizes)
+        form = form_of_type("BOFT", model, names, transposes=True, training=("boft_dropout",), **sizes)
+        columns = {f"{name}.boft_s": (layer.out_features, 1) for name, layer in adapted_layers(model)}
+        return replace(form, shapes=columns)

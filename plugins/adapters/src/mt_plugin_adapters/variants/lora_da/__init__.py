@@ -11,7 +11,7 @@ and B as what these have of D; both are divided by √γ. As in the authors' cod
 D is divided by its largest singular value (and Ω by its square), the weight stays, and γ is 1024; there β is 0.03 and a sample one
 observation. Here an observation is a trained token, with β = 1 as in the paper, and what is added to the diagonals of Z and Y is a
 share of their means. What was read are that code and accounts of the paper, which agree, and not its own text. Ω is inputs x inputs,
-and its eigenvectors are exact.
+and its eigenvectors are exact. A layer whose gradient is zero begins as LoRA's.
 """
 
 from __future__ import annotations

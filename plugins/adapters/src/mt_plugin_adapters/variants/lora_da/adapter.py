@@ -9,7 +9,7 @@ from mt_core import Probe
 from mt_core.adapters import PeftForm, device_of
 from mt_core.nn import TrainModel
 
-from ...probed import ProbedAdapter, portions, signs
+from ...probed import ProbedAdapter, plain_start, portions, signs
 from .config import LoraDaConfig
 
 
@@ -34,7 +34,11 @@ class LoraDa(ProbedAdapter[LoraDaConfig]):
             for name in portion:
                 here = device_of(targets[name])
                 found = gradients.pop(f"{name}.weight"), moments.pop(name), squares.pop(name)
-                pair = self._pair(*(each.to(here).double() for each in found), rank=self.config.rank_of(name))
+                rank = self.config.rank_of(name)
+                if not found[0].any():
+                    self.found[name] = plain_start(name, rank, found[0].shape[1])
+                    continue
+                pair = self._pair(*(each.to(here).double() for each in found), rank=rank)
                 self.found[name] = tuple(each.float().cpu() for each in pair)
 
     def _pair(self, gradient_FE: Tensor, moment_EE: Tensor, squares_F: Tensor, *, rank: int) -> tuple[Tensor, Tensor]:

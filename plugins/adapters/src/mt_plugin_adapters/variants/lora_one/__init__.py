@@ -2,7 +2,8 @@
 
 Of the loss's negative gradient ``-G = U S Vᵀ`` with respect to the weight, ``B = U_r √S_r / √γ`` and ``A = √S_r V_rᵀ / √γ``: the update
 begins as ``s/γ`` times the best matrix of rank r in place of -G. The weight stays, so that the first output is that
-of a model one step on. The paper's preconditioner of the later steps is a matter of the optimizer, and not here.
+of a model one step on. A layer whose gradient is zero (an expert that no token chose) begins as LoRA's. The paper's
+preconditioner of the later steps is a matter of the optimizer, and not here.
 """
 
 from __future__ import annotations

@@ -14,6 +14,16 @@ from .config import PloraConfig
 
 _TESTED = ANY - {"offload"}
 
+MOMENTS_APART = tuple(
+    f"optimizer:{name}"
+    for name in (
+        *("adamw-8bit", "paged-adamw-8bit", "torchao-adamw-8bit", "torchao-adamw-4bit", "torchao-adamw-fp8"),
+        *("muon", "soap", "galore", "galore-8bit", "apollo"),
+        "schedule-free-adamw",
+    )
+)
+"""Optimizers whose moments cannot begin anew: codes of a few bits (0 is no 0), state outside the optimizer, averaged weights."""
+
 
 def _build(config: PloraConfig) -> Adapter:
     from .adapter import Plora
@@ -29,4 +39,5 @@ COMPONENT = AdapterComponent(
     source="https://arxiv.org/abs/2402.16141",
     layouts=_TESTED,
     rewrites_base=True,
+    conflicts=MOMENTS_APART,
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from mt_core import ANY, Adapter, AdapterComponent
 
+from ..plora import MOMENTS_APART
 from .config import ReloraConfig
 
 _TESTED = ANY - {"offload"}
@@ -33,4 +34,5 @@ COMPONENT = AdapterComponent(
     source="https://arxiv.org/abs/2307.05695",
     layouts=_TESTED,
     rewrites_base=True,
+    conflicts=MOMENTS_APART,
 )
