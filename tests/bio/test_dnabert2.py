@@ -20,7 +20,7 @@ from bert_reference import SLOPES_12, bert, published
 from drawn import COMPONENTS, drawn, ids_of, noisy, together
 
 from mt_core import WeightsError
-from mt_core.media import MediaItem
+from mt_core.media import MediaItem, MediaPart
 from mt_plugin_bio.dnabert2.config import DNABERT2Config
 
 SHAPE: dict[str, Any] = {"dim": 24, "n_layers": 2, "n_heads": 12, "ffn_dim": 10}
@@ -196,3 +196,15 @@ def test_a_damaged_tokenizer_is_told_with_its_file(tmp_path: Path) -> None:
     vocabulary = DNABERT2Config(tokenizer=str(tmp_path)).build_vocabulary()
     with pytest.raises(WeightsError, match=r"cannot read .*tokenizer\.json.*fetch it again"):
         vocabulary.encode(b"ACGT")
+
+
+def test_a_tokenizer_with_more_ids_than_the_embedding_has_rows_is_refused(tmp_path: Path) -> None:
+    """Before anything is trained: a lookup behind the last row is a traceback, and on a GPU it ends the process."""
+    write_tokenizer(tmp_path)
+    processor = COMPONENTS["dnabert2"].processor(DNABERT2Config(tokenizer=str(tmp_path), vocab_size=19))
+    with pytest.raises(
+        WeightsError, match=r"tokenizer\.json has 20 ids, and the embedding 19 rows; set vocab_size to 20"
+    ):
+        processor.measure(MediaPart("dna", content=b"ACGT"))
+    fits = COMPONENTS["dnabert2"].processor(DNABERT2Config(tokenizer=str(tmp_path), vocab_size=20))
+    assert fits.measure(MediaPart("dna", content=b"ACGT")).features > 2

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.families.parity import assert_left_out_keys_are_those_of_transformers
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
@@ -141,6 +142,12 @@ def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size:
     assert theirs.model_type == f"deepseek_v{config.generation}"
     assert (theirs.q_lora_rank, theirs.kv_lora_rank) == (config.q_rank, config.kv_rank)
     assert (theirs.n_group, theirs.topk_group) == (config.n_groups, config.top_groups)
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_a_key_that_a_file_leaves_out_is_what_transformers_takes(size: str, tmp_path: Path) -> None:
+    content = write_config(DeepseekConfig(**VARIANTS[size]), KNOWN)
+    assert_left_out_keys_are_those_of_transformers(content, KNOWN, DeepseekConfig, tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------- reading and writing

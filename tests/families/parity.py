@@ -6,7 +6,7 @@ A subclass gives data; ``cases`` are options over ``shape`` that each switch som
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -72,6 +72,8 @@ class BaseParity(BaseForward):
     """Size → its published ``config.json``, the keys that say something."""
     refused: ClassVar[Mapping[str, tuple[Mapping[str, Any], str]]]
     """What is said → changes of the first case's ``config.json``, and a pattern of the error."""
+    read_otherwise: ClassVar[Set[str]] = frozenset()
+    """Keys without which a config is written in another way, or with which transformers is at odds with itself."""
     impossible: ClassVar[Mapping[str, tuple[Mapping[str, Any], str]]] = {}
     """The same for a config of ours."""
 
@@ -143,6 +145,12 @@ class BaseParity(BaseForward):
         stored = [load_file(file) for file in sorted((tmp_path / "out").glob("*.safetensors"))]
         assert all(tensor.dtype == dtype for file in stored for tensor in file.values())
 
+    def test_a_key_that_a_file_leaves_out_is_what_transformers_takes(self, case: str, tmp_path: Path) -> None:
+        config = self.config(**{**self.shape, **self.cases[case]})
+        content = self.exported(config)
+        keys = content.keys() - self.read_otherwise
+        assert_left_out_keys_are_those_of_transformers(content, self.architectures, self.config, tmp_path, keys=keys)
+
     def test_a_published_config_is_the_size_of_its_name(self, described: str, tmp_path: Path) -> None:
         (tmp_path / CONFIG).write_text(json.dumps(self.configs[described]))
         found = self.config(**read_config(tmp_path / CONFIG, self.architectures))
@@ -181,6 +189,31 @@ class BaseParity(BaseForward):
         change, said = self.impossible[fault]
         with pytest.raises(ValidationError, match=said):
             self.config(**{**self.shape, **next(iter(self.cases.values())), **change})
+
+
+def assert_left_out_keys_are_those_of_transformers(
+    content: Mapping[str, Any],
+    architectures: Sequence[Architecture],
+    config: type[ModelConfig],
+    folder: Path,
+    *,
+    keys: Set[str] | None = None,
+) -> None:
+    """Compare the config of a file without a key with that of the whole file that transformers makes of it, for each key."""
+
+    def read(found: Mapping[str, Any]) -> ModelConfig | None:
+        (folder / CONFIG).write_text(json.dumps(found))
+        try:
+            return config(**read_config(folder / CONFIG, architectures))
+        except (WeightsError, ValidationError):
+            return None
+
+    new = {key: value for key, value in content.items() if key != "rope_scaling"}  # the same, for release 4
+    for left_out in sorted((content.keys() if keys is None else keys) & new.keys() - {"architectures", "model_type"}):
+        found = read({key: value for key, value in new.items() if key != left_out})
+        if found is not None:
+            theirs = AutoConfig.from_pretrained(folder).to_dict()
+            assert found == read({**theirs, "architectures": content["architectures"]}), left_out
 
 
 def experts_of(config: Any) -> dict[str, Any]:

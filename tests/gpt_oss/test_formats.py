@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.families.parity import assert_left_out_keys_are_those_of_transformers
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -90,6 +91,17 @@ def test_every_size_is_described_so_that_it_and_transformers_read_the_same(size:
     assert theirs.rope_parameters["rope_type"] == ("default" if size == "tiny" else "yarn")
     windows = [None if kind == "full_attention" else theirs.sliding_window for kind in theirs.layer_types]
     assert windows == [config.window_of(index) for index in range(config.n_layers)]
+
+
+def test_a_key_that_a_file_leaves_out_is_what_transformers_takes(tmp_path: Path) -> None:
+    content = write_config(GptOssConfig(**VARIANTS["20b"]), [GPT_OSS])
+    assert_left_out_keys_are_those_of_transformers(content, [GPT_OSS], GptOssConfig, tmp_path)
+
+
+def test_a_file_without_rotary_parameters_has_those_of_the_published_ones(tmp_path: Path) -> None:
+    less = {key: value for key, value in PUBLISHED.items() if key not in ("rope_scaling", "rope_theta")}
+    (tmp_path / CONFIG).write_text(json.dumps(less))
+    assert GptOssConfig(**read_config(tmp_path / CONFIG, [GPT_OSS])) == GptOssConfig(**VARIANTS["20b"])
 
 
 # --------------------------------------------------------------------------------------------------------------- MXFP4

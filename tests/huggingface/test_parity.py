@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from mt_core.groups import matching_pattern
 from mt_core.nn import Batch, BlockContext, KVCache
+from mt_plugin_huggingface.build import build_plain
 from mt_plugin_huggingface.config import HuggingFaceConfig
 from mt_plugin_huggingface.model import HuggingFaceModel
 from mt_plugin_huggingface.types import known_types
@@ -237,6 +239,22 @@ def test_first_values_are_spread_as_transformers_draws_them(
         if expected.numel() >= 32 or not spread:
             assert float(value.std(correction=0)) == pytest.approx(spread, rel=error, abs=1e-6), name
             assert float(value.mean()) == pytest.approx(float(expected.mean()), abs=error * spread + 1e-6), name
+
+
+@pytest.mark.parametrize("original", [None, 48])
+@pytest.mark.parametrize("rope_type", ["yarn", "llama3"])
+def test_a_length_of_the_run_leaves_rotary_positions_as_they_were(rope_type: str, original: int | None) -> None:
+    """Where a file does not say the original length of a scaling, it is ``max_position_embeddings``."""
+    rope: dict[str, Any] = {"rope_type": rope_type, "factor": 4.0}
+    rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if rope_type == "llama3" else {}
+    rope |= {} if original is None else {"original_max_position_embeddings": original}
+    content = {key: value for key, value in tiny_models.content("llama").items() if key != "rope_parameters"}
+    found = [
+        build_plain(HuggingFaceConfig(config={**content, "rope_scaling": rope}, **longest)).model.rotary_emb.inv_freq
+        for longest in ({}, {"max_seq_len": 24}, {"max_seq_len": 1000})
+    ]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 LONG = [("llama", "dynamic"), ("mistral", "dynamic"), ("phi3", "longrope"), ("qwen3", "longrope")]

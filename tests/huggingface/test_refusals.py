@@ -19,6 +19,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from mt_core.errors import ConfigError, WeightsError
 from mt_core.plugins.host import PluginHost
 from mt_plugin_huggingface.config import HuggingFaceConfig
+from mt_plugin_huggingface.model import HuggingFaceModel
 from mt_plugin_huggingface.types import known_types, refused_types
 from mt_plugin_huggingface.weights import HUGGINGFACE
 from mt_train.cli.train import main as train
@@ -75,7 +76,14 @@ def cut(folder: Path) -> None:
 
 NORM = "model.norm.weight"
 ON_PAPER: dict[str, tuple[Callable[[Path], None], str]] = {
-    "code of its own": (config(auto_map={"AutoModelForCausalLM": "x.Y"}), "it has auto_map: .* never executed"),
+    "code of its own": (
+        config(auto_map={"AutoModelForCausalLM": "x.Y"}),
+        "it has auto_map: .* never executed; if the weights are of transformers' own mistral, remove auto_map",
+    ),
+    "code of a type of its own": (
+        config(auto_map={"AutoModelForCausalLM": "x.Y"}, model_type="chatglm"),
+        "it has auto_map: .* never executed; use a type of transformers",
+    ),
     "unknown": (config(model_type="sprout"), "the model type 'sprout' is unknown here"),
     "newer": (
         config(model_type="sprout", transformers_version="7.1.0.dev0"),
@@ -160,6 +168,20 @@ def test_a_config_of_which_transformers_makes_no_model_is_one_message(folder: Pa
     found = HuggingFaceConfig(**HUGGINGFACE.values(folder))
     with pytest.raises(WeightsError, match="transformers makes no mistral of this"):
         HUGGINGFACE.tensors(folder, found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"do_layer_norm_before": False}, "without model.decoder.final_layer_norm of this config"),
+        ({"word_embed_proj_dim": 24}, "without model.decoder.final_layer_norm of 24 channels"),
+    ],
+)
+def test_a_model_without_a_layer_that_its_type_has_is_one_message(changed: dict[str, Any], says: str) -> None:
+    """OPT of 350M parameters has a projection in the place of its last norm."""
+    found = HuggingFaceConfig(config={**tiny_models.content("opt"), **changed})
+    with pytest.raises(WeightsError, match=says):
+        HuggingFaceModel(found)
 
 
 @pytest.mark.parametrize("kind", ["jetmoe", "llama4_text", "longcat_flash"])

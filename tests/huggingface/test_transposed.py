@@ -12,12 +12,14 @@ from tests.huggingface import tiny_models
 from tests.huggingface.test_commands import SMALL, STEPS, logits_of, logits_of_run
 from transformers import AutoModelForCausalLM
 
+from mt_core.adapters import LoraLinear
 from mt_core.plugins.host import PluginHost
 from mt_plugin_huggingface.config import HuggingFaceConfig
 from mt_plugin_huggingface.linear import TransposedLinear
 from mt_plugin_huggingface.model import HuggingFaceModel
 from mt_tools.cli.export import main as export
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.policy import merged_tensors
 from mt_train.cli.train import main as run
 from mt_train.engine.build import build_quantized, stored_layers
 from mt_train.plugins.resolve import resolve
@@ -76,6 +78,18 @@ def test_a_quantized_one_has_the_weight_of_the_file(folder: Path) -> None:
     layers = dict(stored_layers(build_quantized(parts.model, parts.quantizer(), torch.device("cpu"))))
     assert len(layers) == 4 * tiny_models.LAYERS
     assert all(layer.is_transposed for layer in layers.values())
+
+
+def test_merged_weights_of_a_policy_are_stored_as_those_of_the_model() -> None:
+    """``c_proj`` of attention is square: its transposed matrix would fit as well."""
+    model = HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content("gpt2")))
+    for place in ("attn.c_proj", "attn.c_attn"):
+        base = model.get_submodule(f"transformer.h.0.{place}")
+        torch.nn.init.normal_(base.weight)
+        layer = LoraLinear(base, rank=2, scale=2.0)
+        layer.initialise(torch.Generator().manual_seed(0))
+        merged = dict(merged_tensors(place, layer))
+        assert torch.equal(merged[f"{place}.weight"], base.weight), "B is zero"
 
 
 def test_dense_weights_are_inputs_by_outputs_transposed() -> None:

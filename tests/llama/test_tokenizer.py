@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 
 NAMES = ("begin_of_text", "start_header_id", "end_header_id", "eot_id")
-MERGES = [b"th", b"the", b" t", b" th", b" the", b"in", b"ing", b"an", b"and", b" and"]
+MERGES = [b"th", b"the", b" t", b" th", b" the", b"in", b"ing", b"an", b"and", b" and", b"  ", b" " * 4, b" " * 8]
 
 
 @pytest.fixture
@@ -43,6 +44,31 @@ def test_text_comes_back_and_offsets_cover_it(tokenizer: Llama3Tokenizer, text: 
     assert len(ids) == len(offsets)
     assert offsets == sorted(offsets)
     assert not offsets or (offsets[0][0] == 0 and offsets[-1][1] == len(text))
+
+
+LONG_RUNS = (" " * 1_000_000, "-" * 24_999 + "the" + "\n" * 25_000 + "x" * 25_001 + "\t \u3000" * 9_000)
+"""The first is more than the library survives."""
+
+
+@pytest.mark.parametrize("text", LONG_RUNS, ids=["spaces", "others"])
+def test_long_runs_are_cut_where_metas_code_cuts_them(text: str, tokenizer: Llama3Tokenizer) -> None:
+    ids, offsets = tokenizer.encode_with_offsets(text)
+    expected = [piece for at in range(0, len(text), 400_000) for piece in split_runs(text[at : at + 400_000])]
+    assert ids == [token for piece in expected for token in tokenizer.encode(piece)]
+    assert tokenizer.decode(ids) == text
+    assert offsets[-1][1] == len(text)
+
+
+def split_runs(text: str, longest: int = 25_000) -> Iterator[str]:
+    """``_split_whitespaces_or_nonwhitespaces`` of llama-models, models/llama3/tokenizer.py."""
+    start, count, is_space = 0, 0, text[0].isspace()
+    for place, letter in enumerate(text):
+        if is_space != letter.isspace():
+            count, is_space = 1, letter.isspace()
+        elif (count := count + 1) > longest:
+            yield text[start:place]
+            start, count = place, 1
+    yield text[start:]
 
 
 def test_merges_are_used_and_special_tokens_follow_the_ranks(tokenizer: Llama3Tokenizer) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from tests.multimodal.llava import write_pictures
 
+from mt_core.errors import UsageError
+from mt_tools import generate as write_texts
+from mt_tools.cli.data import main as inspect
 from mt_tools.cli.eval import main as evaluate
 from mt_tools.cli.generate import main as generate
-from mt_train import train
+from mt_train import load_run, train
 
 SHAPE = {"vocab_size": 300, "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "ffn_dim": 48}
 PART = [{"type": "image", "path": "pictures/1.png"}, {"type": "text", "text": " what"}]
@@ -95,3 +98,86 @@ def generated(folder: Path) -> list[str]:
 def test_a_dry_run_counts_places_and_loads_no_weights(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(["--run", str(folder / "run"), "--evaluations", "answers", "--dry-run"]) == 0
     assert "4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("field", "warned"), [("image", 0), ("pictures", 2)])
+def test_rows_with_a_place_and_no_picture_are_a_warning(
+    folder: Path, field: str, warned: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"prompt": "<image> what", "response": name, field: str(folder / f"pictures/{number}.png")}
+        for number, name in enumerate("ab")
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"prompt": "what", "response": "c"}])))
+    words = [
+        "--dataset",
+        "jsonl",
+        "--dataset.path",
+        str(tmp_path / "rows.jsonl"),
+        "--objective",
+        "sft",
+        "--data.eval",
+        "none",
+    ]
+    model = ["--model", "llama", "--encoders", "clip", "--data.media-root", str(folder)]
+    assert inspect(["inspect", "--json", *words, *model]) == 0
+    found = json.loads(capsys.readouterr().out)
+    told = [each for each in found["warnings"] if "place for media" in each]
+    assert [each.partition(" rows")[0] for each in told] == [f"training: {warned} of 3"] * bool(warned)
+
+
+def test_python_takes_a_text_with_its_picture_as_the_command_does(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture, loaded = folder / "pictures/1.png", load_run(folder / "run")
+    words = ["--prompt", "<image> what", "--image", str(picture), "--greedy", "--max-new-tokens", "6"]
+    capsys.readouterr()
+    assert generate(["--run", str(folder / "run"), *words]) == 0
+    wanted = capsys.readouterr().out
+    for images in (picture, [str(picture)]):
+        row = {"prompt": "<image> what", "images": images}
+        found = write_texts(loaded, [row, "what"], greedy=True, max_new_tokens=6)
+        assert found[0].text + "\n" == wanted
+        assert found[1] == write_texts(loaded, "what", greedy=True, max_new_tokens=6)[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (
+            {"prompt": "<image>", "sounds": ["x"]},
+            r"prompts\[0\] has 'sounds', and the model takes, beside 'prompt', images",
+        ),
+        ({"prompt": "<image>", "images": []}, "<image> 1 times, and there are 0 files"),
+        ({"prompt": "what", "images": ["x.png"]}, "<image> 0 times, and there are 1 files"),
+        ({"prompt": "<image>", "images": ["x.png"]}, "x.png"),
+        ({"prompt": "<image>", "images": [3]}, r"prompts\[0\]\['images'\] is a path"),
+        ({"prompt": 3}, r"prompts\[0\]\['prompt'\] is a text"),
+    ],
+)
+def test_a_row_that_is_no_prompt_gets_one_message(folder: Path, row: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        write_texts(load_run(folder / "run"), [row], max_new_tokens=2)
+
+
+def test_a_place_without_a_picture_is_refused_from_python_and_in_a_file_of_prompts(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = load_run(folder / "run")
+    assert loaded.media_kinds == {"image"}
+    turns = [{"role": "user", "content": "<image> what"}]
+    for prompt in ("<image> what", [turns]):
+        with pytest.raises(UsageError, match="the prompt has <image>, and nothing is given for it"):
+            write_texts(loaded, prompt, max_new_tokens=2)
+    write_texts(loaded, "what <images>", max_new_tokens=2)
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "what"}\n{"prompt": "<image> what"}\n')
+    words = [
+        "--prompts",
+        str(tmp_path / "prompts.jsonl"),
+        "--out",
+        str(tmp_path / "out.jsonl"),
+        "--max-new-tokens",
+        "2",
+    ]
+    assert generate(["--run", str(folder / "run"), *words]) != 0
+    assert "prompts.jsonl:2: the prompt has <image>" in capsys.readouterr().err

@@ -19,8 +19,9 @@ from PIL import Image, ImageOps
 from mt_core import DataError, WeightsError
 from mt_core.media import MediaItem, MediaPart
 from mt_plugin_multimodal.encoders.vit import ClipConfig, Dinov2Config, SiglipConfig, ViTConfig
-from mt_plugin_multimodal.image_config import read_processor
+from mt_plugin_multimodal.image_config import PREPROCESSOR, read_processor
 from mt_plugin_multimodal.images import ImageProcessor
+from mt_plugin_multimodal.llava import write_processor
 
 from .pictures import animation, encoded, every_kind, picture
 
@@ -37,7 +38,9 @@ def theirs(name: str, **options: Any) -> Any:
     siglip = pytest.importorskip("transformers.models.siglip.image_processing_pil_siglip")
     bit = pytest.importorskip("transformers.models.bit.image_processing_pil_bit")
     llava = pytest.importorskip("transformers.models.llava.image_processing_pil_llava")
+    deit = pytest.importorskip("transformers.models.deit.image_processing_pil_deit")
     classes = {
+        "deit": deit.DeiTImageProcessorPil,
         "clip": clip.CLIPImageProcessorPil,
         "siglip": siglip.SiglipImageProcessorPil,
         "dinov2": bit.BitImageProcessorPil,
@@ -53,6 +56,11 @@ CASES: dict[str, tuple[ViTConfig, str, dict[str, Any]]] = {
     "siglip": (SiglipConfig(), "siglip", {"size": SQUARE}),
     "dinov2": (Dinov2Config(), "dinov2", {"size": {"shortest_edge": 18}, "crop_size": SQUARE, **IMAGENET}),
     "llava": (ClipConfig(fit="pad"), "llava", {"size": {"shortest_edge": 16}, "crop_size": SQUARE, "do_pad": True}),
+    "stretched, then cropped": (
+        Dinov2Config(fit="stretch", edge=23),
+        "deit",
+        {"size": {"height": 23, "width": 23}, "crop_size": SQUARE, **IMAGENET, "do_convert_rgb": True},
+    ),
     "larger edge": (ClipConfig(edge=23), "clip", {"size": {"shortest_edge": 23}, "crop_size": SQUARE}),
 }
 
@@ -102,12 +110,31 @@ def test_what_a_folder_says_is_what_transformers_does_with_it(case: str, nested:
             {"fit": "crop", "image": 224, "edge": 256, "filter": "bilinear"},
         ),
         ({"size": 224, "do_center_crop": False}, {"fit": "stretch", "image": 224}),
+        (
+            {"size": 256, "crop_size": 224, "feature_extractor_type": "DeiTFeatureExtractor"},
+            {"fit": "stretch", "image": 224, "edge": 256},
+        ),
         ({"do_normalize": False}, {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}),
     ],
 )
 def test_older_files_are_read(said: dict[str, Any], values: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
     assert read_processor(tmp_path, crops=True) == values
+
+
+@pytest.mark.parametrize("edge", [None, 23])
+@pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
+def test_what_is_written_for_a_llava_is_what_was_read(fit: Any, edge: int | None, tmp_path: Path) -> None:
+    config = ClipConfig(fit=fit, edge=edge)
+    said = write_processor(config, "<image>")[PREPROCESSOR]
+    (tmp_path / PREPROCESSOR).write_text(json.dumps(said))
+    values = read_processor(tmp_path, crops=True)
+    assert (values["fit"], values["image"], values.get("edge")) == (fit, 16, edge)
+    name = said["image_processor_type"].removesuffix("ImageProcessor").lower()
+    reference = type(theirs(name)).from_pretrained(tmp_path)
+    content = encoded(picture(31, 20), "PNG")
+    found = processor(config).read(MediaItem("a", content=content))["pixels"][0]
+    assert np.array_equal(found, expected(reference, content))
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.families.forward import MakePair, cut, rows
-from tests.families.parity import BaseParity
+from tests.families.parity import SHAPE, BaseParity
+from transformers import AutoConfig
 
 from mt_core.errors import UsageError
 from mt_core.nn import KVCache
+from mt_core.weights import CONFIG, read_config
 from mt_plugin_phi.config import PhiConfig
 from mt_plugin_phi.huggingface import ARCHITECTURES, HUGGINGFACE
 from mt_plugin_phi.model import Phi
@@ -96,6 +100,18 @@ class TestPhi(BaseParity):
         ),
         "an odd part": ({"rotary_part": 0.2}, "rotary_part=0.2 of 16 channels is 3"),
     }
+
+    def test_a_file_without_an_original_length_has_that_of_transformers(self, tmp_path: Path) -> None:
+        """Beside the rotary parameters, whose own it overrides there."""
+        original = {**LONGROPE, "original_max_seq_len": 4096}
+        content = self.exported(PhiConfig(**{**SHAPE, "max_seq_len": 8192, "rope_scaling": original}))
+        del content["original_max_position_embeddings"]
+        content["rope_parameters"]["original_max_position_embeddings"] = 2048
+        del content["rope_scaling"]
+        (tmp_path / CONFIG).write_text(json.dumps(content))
+        theirs = AutoConfig.from_pretrained(tmp_path).rope_parameters["original_max_position_embeddings"]
+        found = read_config(tmp_path / CONFIG, ARCHITECTURES)["rope_scaling"]["original_max_seq_len"]
+        assert found == theirs == 4096
 
     def test_a_text_that_grows_into_the_other_factors_is_refused(self, pair: MakePair) -> None:
         """Transformers computes the whole text anew there; here what is in the cache would be wrong."""

@@ -42,6 +42,8 @@ OWN: dict[str, dict[str, Any]] = {
     "siglip_vision_model": {"vision_use_head": False},
     "dinov2": {"image_size": 24},
     "dinov2_with_registers": {"num_register_tokens": 2},
+    "dinov2 gated": {"image_size": 24, "use_swiglu_ffn": True},
+    "dinov2_with_registers gated": {"use_swiglu_ffn": True},
     "dinov3_vit": {"num_register_tokens": 2},
     "beit": {"use_mean_pooling": False, "use_relative_position_bias": True},
     "electra": {"embedding_size": 8},
@@ -167,6 +169,17 @@ def test_features_of_images_are_the_patches_of_transformers(folder_of, name: str
     found = ours({"pixels": pixels}, [measured.features] * 2)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert found.shape[1] == component("image").width(config)
+
+
+@pytest.mark.parametrize("name", ["dinov2 gated", "dinov2_with_registers gated"])
+def test_a_matrix_that_files_join_is_read_as_transformers_reads_it(folder_of, name: str) -> None:
+    """The largest DINOv2 has SwiGLU, whose two halves are one tensor in files."""
+    path, theirs = folder_of(name)
+    assert any("weights_in" in each for each in load_file(path / "model.safetensors"))
+    config, ours = read("image", path)
+    pixels = torch.randn(2, 3, config.side, config.side)
+    expected = theirs(pixel_values=pixels).last_hidden_state[:, -((config.side // 4) ** 2) :].flatten(0, 1)
+    torch.testing.assert_close(ours({"pixels": pixels}, [len(expected) // 2] * 2), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SEQUENCE_TYPES)

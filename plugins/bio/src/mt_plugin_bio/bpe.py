@@ -23,9 +23,13 @@ CLS, SEP = "[CLS]", "[SEP]"
 
 @dataclass(frozen=True)
 class FolderVocabulary:
-    """Byte pairs of a folder's ``tokenizer.json``, between [CLS] and [SEP]; an N is [UNK] where the file has no token for it."""
+    """Byte pairs of a folder's ``tokenizer.json``, between [CLS] and [SEP]; an N is [UNK] where the file has no token for it.
+
+    An embedding of ``rows`` has a row for each of its ids, or it is refused.
+    """
 
     folder: str
+    rows: int
     letters: bytes = DNA
 
     def encode(self, letters: bytes) -> NDArray[np.int64]:
@@ -54,6 +58,11 @@ class FolderVocabulary:
             if not isinstance(error, (Exception, *panics())):
                 raise
             raise WeightsError(f"cannot read {file}: {error}; fetch it again") from error
+        if (needed := 1 + max(tokenizer.get_vocab().values(), default=0)) > self.rows:
+            raise WeightsError(
+                f"{file} has {needed:,} ids, and the embedding {self.rows:,} rows; set vocab_size to {needed:,}, or for published weights"
+                " take the tokenizer beside them"
+            )
         tokenizer.no_truncation()  # a file may say 512, and cut in silence
         tokenizer.no_padding()
         return tokenizer

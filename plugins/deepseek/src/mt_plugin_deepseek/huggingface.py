@@ -110,7 +110,7 @@ SECOND = Architecture(
     model_type="deepseek_v2",
     ours={"generation": 2},
     keys=THEIR_KEYS,
-    defaults={"tie_word_embeddings": False},
+    defaults={"tie_word_embeddings": False, "q_lora_rank": 1536},
     fixed={
         **THEIR_FIXED,
         "scoring_func": ("softmax", None),
@@ -125,7 +125,7 @@ THIRD = Architecture(
     model_type="deepseek_v3",
     ours={"generation": 3},
     keys=THEIR_KEYS,
-    defaults={"tie_word_embeddings": False, "n_group": 8, "topk_group": 4},
+    defaults={"tie_word_embeddings": False, "n_group": 8, "topk_group": 4, "q_lora_rank": 1536},
     fixed={**THEIR_FIXED, "scoring_func": ("sigmoid", None), "topk_method": ("noaux_tc", None)},
     read=read_third,
     write=write_more,

@@ -30,7 +30,7 @@ ARCHITECTURES = (
         model_type="glm4",
         keys={**KEYS, "attention_bias": "attention_bias"},
         defaults={
-            "head_dim": None,
+            "head_dim": 128,
             "rms_norm_eps": 1.5625e-7,
             "tie_word_embeddings": False,
             "attention_bias": True,

@@ -56,6 +56,15 @@ def write_more(config: GptOssConfig) -> dict[str, Any]:
     return {"layer_types": layer_types(config.window_of(index) for index in range(config.n_layers))}
 
 
+YARN: Mapping[str, Any] = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
+"""Rotary parameters that transformers takes where a file has none."""
 GPT_OSS = Architecture(
     name="GptOssForCausalLM",
     model_type="gpt_oss",
@@ -67,8 +76,13 @@ GPT_OSS = Architecture(
         "swiglu_limit": "swiglu_limit",
         "sliding_window": "window",
     },
-    # the published files leave the first out
-    defaults={"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "tie_word_embeddings": False, "rope_theta": 150_000.0},
+    defaults={
+        "swiglu_alpha": 1.702,  # the published files leave it out
+        "swiglu_limit": 7.0,
+        "tie_word_embeddings": False,
+        "rope_theta": 150_000.0,
+        "rope_parameters": YARN,
+    },
     fixed={
         **{key: FIXED[key] for key in FIXED if key != "quantization_config"},
         "attention_bias": (True, None),

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from mt_core import WeightsError
+from mt_core import WeightsError, whole_shape
 from mt_core.nn import BlockContext, SdpaAttention
 
 from .attention import NAME, Rule, read_rules, register
 from .config import HuggingFaceConfig
 from .experts import use_experts
 from .frame import Frame, mix_in
+from .types import ModelType
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -122,11 +123,31 @@ def build_plain(config: HuggingFaceConfig) -> PreTrainedModel:
         raise WeightsError(
             f"transformers makes no {config.kind.name} of this config.json: {said}; correct it"
         ) from error
+    _require_parts(model, config.kind)
     for module in model.modules():
         if hasattr(getattr(module, "config", None), "_attn_implementation"):
             module.config._attn_implementation_internal = "eager" if config.kind.own_attention else NAME
             module.config._experts_implementation_internal = EXPERTS
     return model
+
+
+def _require_parts(model: PreTrainedModel, kind: ModelType) -> None:
+    """Raise ``WeightsError`` for a model that lacks a layer of its type, or has another one between its norm and its head.
+
+    OPT of 350M parameters does both: a projection stands in the place of its last norm.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    parts = (kind.embed, kind.positions, kind.blocks, kind.norm, kind.before_head, kind.head)
+    lacking = [path for path in parts if path is not None and path not in modules]
+    if not lacking and kind.before_head is None:
+        width = whole_shape(modules[kind.head].weight)[-1]
+        norms = [whole_shape(each)[-1] for each in modules[kind.norm].parameters(recurse=False)]
+        lacking = [f"{kind.norm} of {width} channels" for other in norms[:1] if other != width]
+    if lacking:
+        raise WeightsError(
+            f"transformers makes a {kind.name} without {', '.join(lacking)} of this config.json, and this family trains none without it;"
+            " use other weights of this type"
+        )
 
 
 def true_buffers(config: HuggingFaceConfig) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -16,6 +16,10 @@ ROPE_TYPES = ("default", "linear", "llama3", "proportional", "yarn")
 
 BY_LENGTH = ("dynamic", "longrope")
 """Rotary scalings that hang on how long a text is: here on a token's own document, not on the longest row of a batch."""
+
+FROM_ORIGINAL = ("llama3", "yarn")
+"""Rotary scalings that hang on the original length, which is ``max_position_embeddings`` where they do not say it."""
+_ORIGINAL = "original_max_position_embeddings"
 
 
 class HuggingFaceConfig(ModelConfig):
@@ -68,7 +72,7 @@ class HuggingFaceConfig(ModelConfig):
     def content(self) -> dict[str, Any]:
         """``config.json`` with the numbers of this config."""
         numbers = {"vocab_size": self.vocab_size}
-        if not rope_types(self.config) & {*BY_LENGTH}:  # of which max_position_embeddings is a part
+        if not _scales_from_longest(self.config):
             numbers["max_seq_len"] = self.max_seq_len
         own = {key: numbers[name] for name, key in self.kind.names.items() if name in numbers}
         return {**self.config, **own, "architectures": [self.kind.architecture]}
@@ -77,7 +81,14 @@ class HuggingFaceConfig(ModelConfig):
 def fault_of(content: Mapping[str, Any]) -> str | None:
     """Say why a ``config.json`` describes no model that is trained here, or ``None``."""
     if content.get("auto_map"):
-        return "it has auto_map: the model is code of its own beside the weights, which is never executed; use a type of transformers"
+        name = content.get("model_type")
+        is_there = why_not(name) is None
+        remedy = (
+            f"if the weights are of transformers' own {name}, remove auto_map from config.json"
+            if is_there
+            else "use a type of transformers"
+        )
+        return f"it has auto_map: the model is code of its own beside the weights, which is never executed; {remedy}"
     if reason := why_not(content.get("model_type"), written_by=content.get("transformers_version")):
         return reason
     kind = known_types()[content["model_type"]]
@@ -118,14 +129,25 @@ def _is_count(value: object) -> bool:
 
 def rope_types(content: Mapping[str, Any]) -> set[str]:
     """Return the names of all rotary scalings that a config has, those of single kinds of layers too."""
-    found = set()
+    return {name for name, _ in _rotary_scalings(content)}
+
+
+def _rotary_scalings(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield name and parameters of each rotary scaling."""
     for key in ("rope_scaling", "rope_parameters"):
         given = content.get(key)
         nested = [given, *given.values()] if isinstance(given, Mapping) else []
         for each in nested:
             if isinstance(each, Mapping) and (name := each.get("rope_type", each.get("type"))) is not None:
-                found.add(str(name))
-    return found
+                yield str(name), each
+
+
+def _scales_from_longest(content: Mapping[str, Any]) -> bool:
+    """Return whether ``max_position_embeddings`` is a part of a rotary scaling, so that another number would turn tokens otherwise."""
+    return any(
+        name in BY_LENGTH or (name in FROM_ORIGINAL and not (each.get(_ORIGINAL) or content.get(_ORIGINAL)))
+        for name, each in _rotary_scalings(content)
+    )
 
 
 def limits_of(config: HuggingFaceConfig) -> Mapping[str, str]:

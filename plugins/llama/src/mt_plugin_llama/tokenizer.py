@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,10 @@ _NAMED = (
 SPECIAL_COUNT = 256
 SPECIAL = (*_NAMED, *(f"<|reserved_special_token_{2 + n}|>" for n in range(SPECIAL_COUNT - len(_NAMED))))
 """In the order of their ids, as Llama 3.1 has them."""
+LONGEST, LONGEST_RUN = 400_000, 25_000
+"""Most characters that the library is given at once, and most whitespace, or most other characters, in a row: its stack overflows
+on more. Meta's code cuts at the same places."""
+_RUNS = re.compile(rf"\s{{1,{LONGEST_RUN}}}|\S{{1,{LONGEST_RUN}}}")
 
 
 class Llama3TokenizerConfig(MtConfig):
@@ -63,7 +68,7 @@ class Llama3Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of the text alone."""
         with native_faults("the tokenizer of Llama 3"):
-            return list(self._encoding.encode_ordinary(text))
+            return [token for piece in _pieces(text) for token in self._encoding.encode_ordinary(piece)]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids and the characters that each begins in; one that holds the rest of a character has that character's start."""
@@ -75,6 +80,18 @@ class Llama3Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special tokens give none."""
         return str(self._encoding.decode([token for token in ids if token < self._first_special], errors="replace"))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the text in the pieces that are encoded by themselves; a short one is its only piece."""
+    for start in range(0, len(text), LONGEST):
+        piece, cut, before = text[start : start + LONGEST], 0, ""
+        for run in _RUNS.finditer(piece) if len(piece) > LONGEST_RUN else ():
+            if len(before) == LONGEST_RUN and before[0].isspace() == run[0][0].isspace():
+                yield piece[cut : run.start()]
+                cut = run.start()
+            before = run[0]
+        yield piece[cut:]
 
 
 def build_llama3_tokenizer(config: Llama3TokenizerConfig) -> Llama3Tokenizer:

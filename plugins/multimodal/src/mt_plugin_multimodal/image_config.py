@@ -70,13 +70,18 @@ class ImageConfig(ImageFileConfig):
         "crop",
         description="how an image becomes a square: its middle, both sides resized, or margins in the mean colour",
     )
-    edge: int | None = Field(None, ge=1, le=16_384, description="shortest edge before the middle is taken (pixels)")
+    edge: int | None = Field(
+        None,
+        ge=1,
+        le=16_384,
+        description="shortest edge, or with stretch both sides, before the middle is taken (pixels)",
+    )
 
     def processor(self, *, side: int, patch: int, before: int) -> ImageProcessor:
         """Return what reads images for squares of ``side`` pixels in patches of ``patch``, with ``before`` features in front."""
         from .images import ImageProcessor
 
-        top, bottom = self.margin
+        top, bottom = (1, 1) if self.fit == "stretch" else self.margin
         edge = self.edge or side * top // bottom
         return ImageProcessor(side=side, patch=patch, before=before, edge=edge, fit=self.fit, **self.reading())
 
@@ -91,6 +96,8 @@ _FIXED: Mapping[str, Sequence[Any]] = {
     "do_image_splitting": (False, None),
 }
 """Keys that change the pixels → the values that are supported."""
+_SQUARES = ("Beit", "DeiT", "ViT")
+"""How classes begin for which a size of one number is both sides, and not the shortest edge, also where the middle is taken."""
 
 
 def read_processor(folder: Path, *, crops: bool, margin: tuple[int, int] = (1, 1)) -> dict[str, Any]:
@@ -105,7 +112,8 @@ def read_processor(folder: Path, *, crops: bool, margin: tuple[int, int] = (1, 1
     file, said = found
     try:
         values = {**_read_sizes(said, file, crops=crops), **read_pixels(said, file)}
-        if "edge" in values and values["edge"] == values["image"] * margin[0] // margin[1]:
+        top, bottom = (1, 1) if values.get("fit") == "stretch" else margin
+        if "edge" in values and values["edge"] == values["image"] * top // bottom:
             del values["edge"]
         return values
     except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
@@ -148,7 +156,8 @@ def _read_sizes(said: Mapping[str, Any], file: Path, *, crops: bool) -> dict[str
     crops = bool(said.get("do_center_crop", crops))
     size, crop = said.get("size"), said.get("crop_size")
     if isinstance(size, int):  # as files of transformers 4.20 and before
-        size = {"shortest_edge": size} if crops else {"height": size, "width": size}
+        is_short = crops and not _kind(said).startswith(_SQUARES)
+        size = {"shortest_edge": size} if is_short else {"height": size, "width": size}
     if isinstance(crop, int):
         crop = {"height": crop, "width": crop}
     if size is None:
@@ -165,11 +174,12 @@ def _read_sizes(said: Mapping[str, Any], file: Path, *, crops: bool) -> dict[str
         return {"fit": "pad", "image": squares[-1]["height"], "edge": edge}
     if "shortest_edge" in size:
         return {"fit": "crop", "image": squares[-1]["height"], "edge": edge}
-    if squares[-1]["height"] != edge:
-        raise WeightsError(
-            f"{file} resizes to {edge} x {edge} pixels and then crops; use weights that do one of the two"
-        )
-    return {"fit": "stretch", "image": edge}
+    return {"fit": "stretch", "image": squares[-1]["height"], "edge": edge}
+
+
+def _kind(said: Mapping[str, Any]) -> str:
+    """Name of the image processor's class, as today's files and older ones have it."""
+    return str(said.get("image_processor_type") or said.get("feature_extractor_type"))
 
 
 def written_values(config: ImageFileConfig) -> dict[str, Any]:

@@ -207,8 +207,8 @@ class ImageReader:
 class ImageProcessor(ImageReader):
     """Reads images for an encoder that sees squares of ``side`` pixels, in patches of ``patch``.
 
-    ``fit`` is how an image becomes a square: ``crop`` resizes its shortest edge to ``edge`` and takes the middle, ``stretch`` resizes
-    both sides, ``pad`` adds margins in the mean colour and then resizes. ``before`` are features in front of those of the patches.
+    ``fit`` is how an image becomes a square: ``crop`` resizes its shortest edge to ``edge`` and takes the middle, ``stretch`` does so
+    with both sides, ``pad`` adds margins in the mean colour before. ``before`` are features in front of those of the patches.
     """
 
     side: int
@@ -240,10 +240,11 @@ class ImageProcessor(ImageReader):
         """(S, S, 3)."""
         if self.fit == "pad":
             image = self._pad(image)
-        if self.fit == "stretch":
-            return np.asarray(image.resize((self.side, self.side), FILTERS[self.filter]))
         shortest = min(image.size)
-        width, height = (self.edge if side == shortest else int(self.edge * side / shortest) for side in image.size)
+        is_short = self.fit != "stretch"
+        width, height = (
+            int(self.edge * side / shortest) if is_short and side > shortest else self.edge for side in image.size
+        )
         return _centre(np.asarray(image.resize((width, height), FILTERS[self.filter])), self.side)
 
     def _pad(self, image: Image.Image) -> Image.Image:

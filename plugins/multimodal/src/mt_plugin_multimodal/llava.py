@@ -73,12 +73,13 @@ def write_processor(config: ViTConfig, token: str) -> dict[str, dict[str, Any]]:
     square = {"height": side, "width": side}
     reading = config.processor(side=side, patch=config.shape.patch, before=config.features_before)
     image = written_values(config)
-    if config.fit == "stretch":
+    if config.fit == "stretch" and reading.edge == side:
         image |= {"image_processor_type": "SiglipImageProcessor", "size": square}
     else:
         pads = config.fit == "pad"
         kind = "LlavaImageProcessor" if pads else "CLIPImageProcessor"
-        edge = {"shortest_edge": side if pads else reading.edge}
+        stretched = {"height": reading.edge, "width": reading.edge}
+        edge = stretched if config.fit == "stretch" else {"shortest_edge": reading.edge}
         image |= {"image_processor_type": kind, "size": edge, "crop_size": square, "do_center_crop": True}
         image |= {"do_pad": True} if pads else {}
     processor = {

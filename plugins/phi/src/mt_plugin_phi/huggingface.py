@@ -46,6 +46,7 @@ ARCHITECTURES = (
             "head_dim": None,
             "rms_norm_eps": 1e-5,
             "tie_word_embeddings": False,
+            "original_max_position_embeddings": 4096,
         },
         fixed={
             **{key: known for key, known in FIXED.items() if key != "partial_rotary_factor"},

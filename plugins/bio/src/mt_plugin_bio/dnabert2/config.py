@@ -39,7 +39,10 @@ class DNABERT2Config(AttentionConfig):
         description="size, of which the numbers below are taken where they are not given; 117m is the published one",
     )
     vocab_size: int | None = Field(
-        None, ge=1, le=1_000_000, description="rows of the embedding; those that the vocabulary needs without"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="rows of the embedding; without, those that k-mers or letters need, or 4,096 for byte pairs",
     )
     vocabulary: Units | None = Field(
         None,
@@ -64,7 +67,7 @@ class DNABERT2Config(AttentionConfig):
         """Return what makes ids of letters."""
         letters = DNA.decode()
         if self.units == "bpe":
-            return FolderVocabulary(self.tokenizer or self.weights or "")
+            return FolderVocabulary(self.tokenizer or self.weights or "", self.rows)
         if self.units == "character":
             ids = numbered(*SPECIALS, *letters)
             return CharacterVocabulary({letter: ids[letter] for letter in letters}, (CLS,), (SEP,))

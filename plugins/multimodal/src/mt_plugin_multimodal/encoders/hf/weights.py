@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from ..tensors import require_safetensors
 from .types import TYPES, Kind, encoder_config, fault_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .config import HfConfig
 
 RATE = 16_000
@@ -50,7 +53,10 @@ def _read_sounds(file: Path) -> Mapping[str, Any]:
 
 
 def tensors(path: Path, config: HfConfig) -> Loaders:
-    """Return one loader a parameter of what is built. Raises ``WeightsError`` for one that is missing, twice there, or made of several."""
+    """Return one loader a parameter of what is built. Raises ``WeightsError`` for one that is missing, twice there, or made of several.
+
+    One in a file that is several here, as the gate and the way up of DINOv2's largest size, is cut along its first dimension.
+    """
     import torch
 
     from .build import build_theirs
@@ -58,25 +64,36 @@ def tensors(path: Path, config: HfConfig) -> Loaders:
     with torch.device("meta"):
         model = build_theirs(config)
     from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightRenaming, rename_source_key
+    from transformers.core_model_loading import Chunk, WeightConverter, WeightRenaming, rename_source_key
 
-    renamings = [
-        each for each in get_model_conversion_mapping(model, add_legacy=True) if isinstance(each, WeightRenaming)
-    ]
+    mapping = get_model_conversion_mapping(model, add_legacy=True)
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    chunks = [each for each in mapping if isinstance(each, WeightConverter) and isinstance(each.operations[0], Chunk)]
     wanted, state = {name for name, _ in model.named_parameters()}, model.state_dict()
     out: Loaders = {}
     for theirs, load in open_folder(path).items():
         for inner in (theirs, *(theirs.removeprefix(each) for each in _INSIDE if theirs.startswith(each))):
-            name, _ = rename_source_key(inner, renamings, [], model.base_model_prefix, state)
+            name, pattern = rename_source_key(inner, renamings, chunks, model.base_model_prefix, state)
             if name in wanted:
-                if f"model.{name}" in out:
+                targets = next((each.target_patterns for each in chunks if pattern in each.source_patterns), [name])
+                names = [f"model.{name.replace(targets[0], each)}" for each in targets]
+                if out.keys() & names:
                     raise WeightsError(
                         f"{path} has two tensors for {name}, {theirs} one of them; fetch the files again"
                     )
-                out[f"model.{name}"] = load
+                out |= dict(zip(names, _pieces(load, len(names)), strict=True))
                 break
     if missing := sorted(name for name in wanted if f"model.{name}" not in out):
         raise WeightsError(
             f"{path} lacks {len(missing)} of the encoder's {len(wanted)} tensors, {missing[0]} among them; take the folder of an encoder"
         )
     return out
+
+
+def _pieces(load: Callable[[], Tensor], count: int) -> list[Callable[[], Tensor]]:
+    """Return loaders of equal pieces of the first dimension."""
+    return [load] if count == 1 else [partial(_piece, load, at, count) for at in range(count)]
+
+
+def _piece(load: Callable[[], Tensor], at: int, count: int) -> Tensor:
+    return load().chunk(count)[at].clone()

@@ -138,7 +138,7 @@ class ViTConfig(ImageConfig):
         for name, side in (("image", shape.image), ("trained_image", self.trained_image or shape.image)):
             if side < shape.patch:
                 raise ValueError(f"{name}={side} pixels hold no patch of {shape.patch}; raise it, or lower patch")
-        if self.fit != "stretch" and self.edge is not None and self.edge < shape.image:
+        if self.edge is not None and self.edge < shape.image:
             raise ValueError(
                 f"edge={self.edge} pixels are fewer than image={shape.image}, which would have a black margin; raise it, or leave it out"
             )
