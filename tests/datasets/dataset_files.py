@@ -18,6 +18,26 @@ from mt_plugin_standard import plugin as builtin
 
 Open = Callable[..., Any]
 
+CALLS = [
+    {
+        "messages": [
+            {"role": "user", "content": "Which?"},
+            {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": name, "arguments": given}}]},
+        ],
+        "tools": [
+            {"name": name, "parameters": {"type": "object", "properties": {key: {"type": "string"} for key in given}}}
+        ],
+        "system": None,
+    }
+    for name, given in (("weather", {"city": "Rome"}), ("add", {"a": "1", "b": "2"}))
+]
+"""Rows whose objects have other keys: a table gives each of them the keys of all."""
+
+CALLS_READ = [
+    {**row, "messages": [row["messages"][0], {k: v for k, v in row["messages"][1].items() if v is not None}]}
+    for row in CALLS
+]
+
 ROWS = [{"prompt": f"What is {n} + {n}?", "response": f'"{2 * n}",\nas é 你 says'} for n in range(40)]
 
 

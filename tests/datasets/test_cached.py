@@ -125,6 +125,36 @@ def change(folder: Path) -> None:
         path.replace(folder / "set" / path.name)
 
 
+def test_the_same_files_in_other_sources_of_a_mix_are_encoded_anew(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": f"{name}{n}"}) + "\n" for n in range(9)))
+
+    def run(*patterns: str, cache: str | None = str(tmp_path / "tokens")) -> RunData:
+        sources = [
+            {"name": "jsonl", "path": str(tmp_path / each), "weight": 3 - 2 * n} for n, each in enumerate(patterns)
+        ]
+        raw = {"model": {"name": "kit-tiny", "vocab_size": 259}, "data": {"cache": cache, "workers": 1, "eval": 1}}
+        dataset = {"name": "concat", "mix": "rows", "sources": sources}
+        return build_data(Parts.of(resolve({**raw, "dataset": dataset}, HOST)))
+
+    run("[ab].jsonl", "c.jsonl")
+    fresh, cached = (run("a.jsonl", "[bc].jsonl", **given) for given in ({"cache": None}, {}))
+    assert cached.train.row_ids[:] == fresh.train.row_ids[:]
+
+
+def test_other_labels_beside_the_rows_of_a_set_are_encoded_anew(tmp_path: Path) -> None:
+    rows = [{"goal": f"To dry {n}", "sol1": "wipe", "sol2": "rain"} for n in range(4)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = []
+    for labels in ("0\n1\n0\n1\n", "1\n0\n1\n0\n"):
+        (tmp_path / "train-labels.lst").write_text(labels)
+        dataset = {"name": "piqa", "path": str(tmp_path / "train.jsonl")}
+        data = {"cache": str(tmp_path / "tokens"), "workers": 1, "eval": None}
+        raw = {"model": {"name": "kit-tiny", "vocab_size": 259}, "objective": "sft", "data": data}
+        found.append(build_data(Parts.of(resolve({**raw, "dataset": dataset}, HOST))).train.fingerprint())
+    assert found[0] != found[1]
+
+
 def test_a_mix_with_a_part_that_names_no_files_is_not_cached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dataset_files import ROWS, open_dataset, rows_of
+from dataset_files import CALLS, CALLS_READ, ROWS, open_dataset, rows_of
 
 from mt_core import DataError
 
@@ -47,6 +47,22 @@ def test_values_come_back_in_any_order_from_several_files(name: str, tmp_path: P
     expected = [{**row, "id": place} for row, place in zip(VALUES, ids, strict=True)]
     assert rows_of(dataset) == expected
     assert [dataset.row(index) for index in (19, 0, 14, 2, 12)] == [expected[index] for index in (19, 0, 14, 2, 12)]
+
+
+@pytest.mark.parametrize("name", ["parquet", "arrow"])
+def test_a_file_that_is_gone_is_not_told_to_be_damaged(name: str, tmp_path: Path) -> None:
+    write(tmp_path / f"a.{name}", VALUES)
+    dataset = open_dataset(name, path=tmp_path)
+    (tmp_path / f"a.{name}").unlink()
+    with pytest.raises(DataError, match=rf"a\.{name}:4 cannot be read: No such file or directory\. Check the path"):
+        dataset.row(3)
+
+
+@pytest.mark.parametrize("name", ["parquet", "arrow"])
+def test_objects_have_no_keys_of_other_rows(name: str, tmp_path: Path) -> None:
+    write(tmp_path / f"a.{name}", CALLS)
+    found = rows_of(open_dataset(name, path=tmp_path))
+    assert [{key: row[key] for key in CALLS[0]} for row in found] == CALLS_READ
 
 
 def test_every_format_travels_to_another_process_and_through_a_fork(

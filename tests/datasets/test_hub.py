@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_files import ROWS, open_dataset, rows_of
+from dataset_files import CALLS, CALLS_READ, ROWS, open_dataset, rows_of
 
 from mt_core import DataError
 
@@ -59,6 +59,17 @@ def test_a_format_that_was_saved_hides_no_column_and_makes_no_tensors(tmp_path: 
     assert {key: first[key] for key in row} == row
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_objects_have_no_keys_of_other_rows(tmp_path: Path, streaming: bool) -> None:
+    import datasets
+    import pyarrow as pa
+
+    datasets.Dataset(pa.Table.from_pylist(CALLS)).save_to_disk(tmp_path / "one")
+    dataset = open_dataset("hf", path=tmp_path / "one", streaming=streaming)
+    found = list(dataset.rows(0, 0)) if streaming else rows_of(dataset)
+    assert [{key: row[key] for key in CALLS[0]} for row in found] == CALLS_READ
+
+
 def test_a_folder_of_files_is_read_with_splits_and_slices(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     for name, count in (("train", 6), ("test", 2)):
@@ -67,6 +78,24 @@ def test_a_folder_of_files_is_read_with_splits_and_slices(tmp_path: Path) -> Non
         row["prompt"] for row in ROWS[2:4]
     ]
     assert len(open_dataset("hf", path=tmp_path / "set", data_files=("test.jsonl",))) == 2
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_rows_of_other_parts_of_a_dataset_have_other_ids(tmp_path: Path, streaming: bool) -> None:
+    (tmp_path / "set").mkdir()
+    for name in "abc":
+        (tmp_path / "set" / f"{name}.jsonl").write_text(json.dumps({"text": name}) + "\n")
+    (tmp_path / "set" / "README.md").write_text(
+        "---\nconfigs:\n- config_name: first\n  data_files: a.jsonl\n- config_name: second\n  data_files: b.jsonl\n---\n"
+    )
+    parts: list[dict[str, Any]] = [{"subset": "first"}, {"subset": "second"}]
+    parts += [{"data_files": files} for files in (("a.jsonl",), ("a.jsonl", "b.jsonl"), ("a.jsonl", "c.jsonl"))]
+    ids = []
+    for part in parts:
+        dataset = open_dataset("hf", path=tmp_path / "set", streaming=streaming, **part)
+        ids.append(next(iter(dataset.rows(0, 0)))["id"] if streaming else dataset.row(0)["id"])
+    assert len(set(ids)) == len(ids)
+    assert ids[:3] == [f"{tmp_path}/set:{name}[train]:1" for name in ("first", "second", "a.jsonl")]
 
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -80,6 +109,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         r"was written by save_to_disk and has no dataset\.subset",
     ),
     "empty folder": ({"path": "empty"}, r"/empty cannot be read as split 'train': .* Set dataset\.split"),
+    "a file": (
+        {"path": "rows.jsonl"},
+        r"/rows\.jsonl is a file, .* dataset\.data_files, or read it with --dataset jsonl",
+    ),
     "a script": ({"path": "script"}, r"/script cannot be read as split 'train'"),
     "damaged": ({"path": "damaged"}, r"/damaged cannot be read as split 'train'"),
     "not to be had": (
@@ -96,6 +129,7 @@ def test_what_cannot_be_had_is_one_message_with_what_to_do(
     options, message = FAULTS[fault]
     monkeypatch.chdir(saved_folder)
     (saved_folder / "empty").mkdir()
+    (saved_folder / "rows.jsonl").write_text('{"a": 1}\n')
     (saved_folder / "script").mkdir()
     (saved_folder / "script" / "script.py").write_text("raise SystemExit('executed')")
     (saved_folder / "damaged").mkdir()

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mt_core import DataError
 from mt_plugin_datasets.mixing import ConcatConfig, Mix
 from mt_train.data.order import split_dataset
 
@@ -66,6 +67,31 @@ def test_shares_are_what_the_weights_say(mix: str, tmp_path: Path) -> None:
     assert found == expected
 
 
+def write_rows(folder: Path, name: str, *rows: str, **more: Any) -> dict[str, Any]:
+    (folder / f"{name}.jsonl").write_text("\n".join(rows))
+    return {"name": "jsonl", "path": str(folder / f"{name}.jsonl"), **more}
+
+
+def test_masks_and_labels_of_token_ids_are_no_tokens_of_a_mix(tmp_path: Path) -> None:
+    ids = [*range(20)]
+    plain = json.dumps({"input_ids": ids})
+    masked = json.dumps({"tokens": ids, "labels": ids, "attention_mask": [1] * 20, "text": "as it was"})
+    parts = [
+        write_rows(tmp_path, "a", *[plain] * 10),
+        write_rows(tmp_path, "b", *[masked] * 10, columns={"input_ids": "tokens"}),
+    ]
+    assert shares(open_dataset("concat", sources=parts, mix="tokens")) == {"a": 10, "b": 10}
+
+
+def test_a_bad_row_is_no_reason_against_a_mix_by_tokens(tmp_path: Path) -> None:
+    good = [json.dumps({"text": "z" * 10})] * 10
+    parts = [write_rows(tmp_path, "a", *good, '{"text": }'), write_rows(tmp_path, "b", *good[:5])]
+    dataset = open_dataset("concat", sources=parts, mix="tokens")
+    assert len(dataset) == 22, "as many of each"
+    with pytest.raises(DataError, match=r"a\.jsonl:11: Expecting value"):
+        dataset.row(10)
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.floats(0.01, 100)), min_size=1, max_size=4),
     st.sampled_from(["rows", "temperature"]),
@@ -112,6 +138,17 @@ def test_a_row_that_repeats_is_held_out_with_all_its_copies(tmp_path: Path) -> N
     assert [part.tolist() for part in split_dataset(plain, 5)] == [
         part.tolist() for part in split_dataset(_BareSource(37), 5)
     ]
+
+
+def test_a_row_that_repeats_within_a_source_is_held_out_with_all_its_copies(tmp_path: Path) -> None:
+    parts = [source(tmp_path, "small", 3), source(tmp_path, "large", 30)]
+    inner = {"name": "concat", "mix": "rows", "sources": parts}
+    dataset = open_dataset("concat", sources=[source(tmp_path, "other", 20), inner])
+    kept, out = split_dataset(dataset, 0.4)
+    ids = [row["id"] for row in rows_of(dataset)]
+    trained, evaluated = {ids[index] for index in kept}, [ids[index] for index in out]
+    assert len(evaluated) == len(set(evaluated)) == int(0.4 * 53)
+    assert not trained & set(evaluated)
 
 
 class _BareSource:

@@ -215,6 +215,13 @@ def test_the_least_recently_used_folder_that_nobody_reads_makes_room(cache: Path
     assert files_of("memory://old/x.jsonl") == [old]  # fetched again
 
 
+def test_a_file_that_another_process_has_just_renamed_is_no_fault_of_the_cache(cache: Path):
+    fsspec.filesystem("memory").pipe({f"/rows/{name}.jsonl": bytes(1000) for name in "xy"})
+    first = files_of("memory://rows/x.jsonl")[0]
+    (first.parent / ".y.part").symlink_to("gone")  # listed, and not there any more
+    assert files_of("memory://rows/y.jsonl")[0].read_bytes() == bytes(1000)
+
+
 def test_a_full_disk_is_named_and_what_was_fetched_is_kept(cache: Path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))

@@ -571,6 +571,14 @@ def test_a_sample_in_the_sets_shape_gives_rows_in_ours(case: Case, tmp_path: Pat
     assert all(conversation(row)[-1]["role"] == "assistant" for row in found), "fine-tuning can use them as they are"
 
 
+def test_items_of_one_row_have_ids_of_their_own(tmp_path: Path) -> None:
+    """Several items of one row have its id and a number."""
+    asked = [{"question": f"{n}?", "choice": ["a", "b"], "answer": "a"} for n in range(2)]
+    path = write(tmp_path / "a.json", json.dumps([[["text"], asked, "1"], [["text"], asked[:1], "2"]]))
+    found = [row["id"] for row in rows_of(open_dataset("c3", path=path))]
+    assert found == [f"{path}:1[0]#1", f"{path}:1[0]#2", f"{path}:1[1]"]
+
+
 def test_every_set_and_every_task_has_a_sample() -> None:
     assert {case.name for case in CASES} == {*SETS, "glue", "truthfulqa"}
     assert {case.options["task"] for case in CASES if case.name == "glue"} == set(TASKS)
@@ -697,6 +705,28 @@ def test_a_row_of_multiple_choice_without_an_answer_is_named(fault: str, tmp_pat
     path = write(tmp_path / "a.jsonl", lines(row))
     with pytest.raises(DataError, match=message):
         rows_of(open_dataset(name, path=path))
+
+
+def test_a_subject_is_that_of_the_file_also_where_this_is_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "abstract_algebra_test.csv").write_text("What?,a,b,c,d,A\n")
+    here, copy = (rows_of(open_dataset("mmlu", path=f"{begin}{tmp_path}/test"))[0] for begin in ("", "file://"))
+    assert copy["group"] == "abstract_algebra"
+    assert {**copy, "id": ""} == {**here, "id": ""}
+
+
+def test_a_subject_is_the_subset_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    row = {"id": 0, "question": "哪个？", "A": "red", "B": "blue", "C": "green", "D": "grey", "answer": "B"}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *given, **named: datasets.Dataset.from_list([row]))
+    found = open_dataset("ceval", subset="logic", split="val").row(0)
+    assert found["id"] == "ceval/ceval-exam:logic[val]:1"
+    assert found["group"] == "logic"
+    assert found["prompt"].startswith("以下是中国关于逻辑学的单项选择题")
 
 
 def test_labels_of_piqa_are_read_from_the_file_beside(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Hugging Face ``datasets`` are streams) are mapped.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from pydantic import Field
 from mt_core import DataError, Row, first_line
 from mt_core.files import FileConfig
 
+from .absent_keys import without_absent_keys
 from .load_cache import LoadCache
 
 _REPAIR = "Fetch or write it anew."
@@ -133,7 +135,7 @@ class ColumnarRows:
         inner = index - self._begins[chunk]
         place = f"{path}:{before + inner + 1}"
         with _faults(place):
-            return {**self._kept.get(path, number).row(inner), "id": place}
+            return {**without_absent_keys(self._kept.get(path, number).row(inner)), "id": place}
 
 
 @contextmanager
@@ -143,6 +145,10 @@ def _faults(place: str | Path) -> Iterator[None]:
         yield
     except DataError:
         raise
+    except (PermissionError, FileNotFoundError) as error:
+        raise DataError(
+            f"{place} cannot be read: {os.strerror(error.errno or 0)}. Check the path and its permissions."
+        ) from error
     except Exception as error:
         reason = first_line(error).rstrip(".") or type(error).__name__
         raise DataError(

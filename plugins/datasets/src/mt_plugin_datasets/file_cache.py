@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mt_core import DataError
@@ -67,7 +67,12 @@ def make_room(root: Path, needed: int, url: str) -> None:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
+    """Return the bytes of a folder, in which other processes may fetch, and so rename, files just now."""
+    size = 0
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
 
 
 def _remove(folder: Path) -> bool:

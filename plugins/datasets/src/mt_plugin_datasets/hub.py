@@ -7,6 +7,7 @@ environment (``HF_TOKEN``) only.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from os.path import expanduser
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mt_core import DataError, MtConfig, Row, did_you_mean, first_line
+
+from .absent_keys import without_absent_keys
 
 
 class HubConfig(MtConfig):
@@ -34,7 +37,8 @@ class HubConfig(MtConfig):
 
 
 class HubRows:
-    """Rows of a dataset that ``datasets`` keeps mapped; row 12 of split ``train`` has the id ``path[train]:12``."""
+    """Rows of a dataset that ``datasets`` keeps mapped; row 12 of split ``train`` has the id ``path[train]:12``, of a subset
+    ``path:subset[train]:12``."""
 
     def __init__(self, rows: Any, label: str) -> None:
         if not len(rows):
@@ -48,7 +52,7 @@ class HubRows:
         """The values of one row. Raises ``DataError`` with its place when it cannot be read."""
         place = f"{self._label}:{index + 1}"
         try:
-            return {**self._rows[index], "id": place}
+            return {**without_absent_keys(self._rows[index]), "id": place}
         except Exception as error:
             raise DataError(f"{place} cannot be read: {first_line(error)}. Fetch or write the dataset anew.") from error
 
@@ -89,7 +93,7 @@ class HubStream:
             if values is None:
                 return
             self._read += 1
-            yield {**values, "id": place}
+            yield {**without_absent_keys(values), "id": place}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what ``datasets`` keeps of its place, and the rows before it."""
@@ -104,13 +108,22 @@ def build_hub(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows 
     if not config.streaming:
         return hub_rows(config, split=split)
     name = _split(config, split)
-    return None if name is None else HubStream(_load(config, name), f"{config.path}[{name}]")
+    return None if name is None else HubStream(_load(config, name), _label(config, name))
 
 
 def hub_rows(config: HubConfig, *, split: Literal["train", "eval"]) -> HubRows | None:
     """Return the rows by number."""
     name = _split(config, split)
-    return None if name is None else HubRows(_load(config, name), f"{config.path}[{name}]")
+    return None if name is None else HubRows(_load(config, name), _label(config, name))
+
+
+def _label(config: HubConfig, split: str) -> str:
+    """Name what is read so that no two parts of a dataset share the ids of their rows."""
+    files = config.data_files[0] if config.data_files else None
+    if files is not None and len(config.data_files) > 1:
+        files += f"+{zlib.crc32(repr(config.data_files).encode()):08x}"
+    version = f"@{config.revision}" if config.revision else ""
+    return ":".join(filter(None, (f"{config.path}{version}", config.subset, files))) + f"[{split}]"
 
 
 def _split(config: HubConfig, split: Literal["train", "eval"]) -> str | None:
@@ -126,6 +139,11 @@ def _load(config: HubConfig, split: str) -> Any:
     import datasets
 
     folder = Path(expanduser(config.path))
+    if folder.is_file():
+        raise DataError(
+            f"{folder.absolute()} is a file, and dataset.path is a folder or a name on the Hub here. Name its folder, and the file in"
+            " dataset.data_files, or read it with --dataset jsonl, csv, parquet …"
+        )
     try:
         if _is_saved(folder):
             saved = _open_saved(datasets, config, folder, split).with_format(None)  # all columns, and no tensors

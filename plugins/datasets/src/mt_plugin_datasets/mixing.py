@@ -10,6 +10,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -111,10 +112,11 @@ class Mix:
         return number, (index - self._begins[number]) % self._sizes[number]
 
     def originals(self) -> Sequence[int]:
-        """Return for each index the lowest one with the same row."""
+        """Return for each index the lowest one with the same row, also where a source is a mix itself."""
         found = array("q")
-        for begin, count, size in zip(self._begins, self._counts, self._sizes, strict=False):
-            found.extend(begin + place % size for place in range(count))
+        for begin, count, source in zip(self._begins, self._counts, self._sources, strict=False):
+            own = source.originals() if isinstance(source, Mix) else range(len(source))
+            found.extend(begin + own[place % len(own)] for place in range(count))
         return found
 
 
@@ -171,7 +173,8 @@ def _counts(config: ConcatConfig, sources: Sequence[Dataset]) -> list[int]:
         return sizes
     wanted = _weights(config)
     if config.mix == "tokens":
-        wanted = [weight / _mean_length(source) for weight, source in zip(wanted, sources, strict=True)]
+        columns = [source.get("columns", {}) for source in config.sources]
+        wanted = [weight / _mean_length(*source) for weight, *source in zip(wanted, sources, columns, strict=True)]
     elif config.mix == "temperature":
         wanted = [weight * size ** (1 / config.temperature) for weight, size in zip(wanted, sizes, strict=True)]
     passes = [size / weight for size, weight in zip(sizes, wanted, strict=True)]
@@ -180,11 +183,20 @@ def _counts(config: ConcatConfig, sources: Sequence[Dataset]) -> list[int]:
     return [max(size, round(weight * max(passes))) for size, weight in zip(sizes, wanted, strict=True)]
 
 
-def _mean_length(source: Dataset) -> float:
-    """Bytes of text in a row, on average."""
-    measured = min(len(source), _MEASURED)
-    total = sum(_length(source.row(number * len(source) // measured)) for number in range(measured))
-    return max(1.0, total / measured)
+def _mean_length(source: Dataset, columns: Mapping[str, str]) -> float:
+    """Bytes of text in a row, on average; a bad row is told when it is encoded."""
+    from mt_core import rename_columns  # numpy loads here, not when plugins are listed
+
+    measured, lengths = min(len(source), _MEASURED), []
+    for number in range(measured):
+        with suppress(DataError):
+            lengths.append(_row_length(rename_columns(source.row(number * len(source) // measured), columns)))
+    return max(1.0, sum(lengths) / max(1, len(lengths)))
+
+
+def _row_length(row: Row) -> int:
+    """Bytes of text in a row. Of a row of token ids these alone count: what says which of them are trained on has as many values."""
+    return _length(row["input_ids"] if row.get("input_ids") is not None else row)
 
 
 def _length(value: Any) -> int:

@@ -79,7 +79,11 @@ class TruthfulConfig(SetConfig):
 
 def set_files(config: SetConfig, split: Literal["train", "eval"], *, name: str) -> list[Path] | None:
     """The files of a set by name."""
-    return _files(config, split, SETS[name])
+    published = SETS[name]
+    files = _files(config, split, published)
+    if files is None or published.beside is None or config.path is None:
+        return files
+    return [*files, *filter(Path.is_file, map(published.beside, files))]
 
 
 def glue_files(config: GlueConfig, split: Literal["train", "eval"]) -> list[Path] | None:

@@ -13,6 +13,12 @@ from .published import LETTERS, Item, text_of
 from .subjects import CEVAL, CMMLU
 
 _TURN = re.compile(r"\n\n(Human|Assistant):")
+_VERSION = re.compile(r"^[0-9a-f]{16}-")
+"""Begin of the name of a copy (``RemoteFile.place``)."""
+
+_SUBSET = re.compile(r":([^:/\[]+)\[[^\]]*\]$")
+"""Subset in the id of a row of the Hub (``HubRows``)."""
+
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
 
@@ -192,8 +198,11 @@ def _chinese(row: Row, question: str, answer: str, names: Mapping[str, str]) -> 
 
 
 def _subject(row: Row) -> str:
-    """The subject that a CSV file is named after; empty for rows from elsewhere."""
-    file = Path(str(row["id"]).rpartition(":")[0]).name
+    """The subject that a CSV file, a copy of one behind an address, or a subset on the Hub is named after; empty for other rows."""
+    place = str(row["id"]).rpartition(":")[0]
+    if subset := _SUBSET.search(place):
+        return subset[1]
+    file = _VERSION.sub("", Path(place).name)
     name, csv, _ = re.sub(r"(_(test|val|dev))?(\.csv)", r"\3", file).partition(".csv")
     return name if csv else ""
 

@@ -36,7 +36,7 @@ class _LabelledRows:
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._rows = rows_of(list(files))
-        beside = [path.with_name(f"{path.name.partition('.')[0]}-labels.lst") for path in files]
+        beside = list(map(_labels_of, files))
         self._labels = [int(line) for path in beside if path.is_file() for line in path.read_text("utf-8").split()]
         if self._labels and len(self._labels) != len(self._rows):
             raise DataError(
@@ -50,6 +50,11 @@ class _LabelledRows:
     def row(self, index: int) -> Row:
         row = self._rows.row(index)
         return {**row, "label": self._labels[index]} if self._labels else row
+
+
+def _labels_of(path: Path) -> Path:
+    """Return the file beside a file of rows that has their labels, where there is one."""
+    return path.with_name(f"{path.name.partition('.')[0]}-labels.lst")
 
 
 def _arrays(files: list[Path]) -> Dataset:
@@ -172,6 +177,7 @@ MULTIPLE_CHOICE = (
         prompt="{question}\n{choices}\nAnswer:",
         response="{letter}",
         read=_LabelledRows,
+        beside=_labels_of,
     ),
     PublishedSet(
         name="boolq",

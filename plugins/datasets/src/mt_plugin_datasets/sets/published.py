@@ -35,7 +35,8 @@ class PublishedSet:
 
     ``hub`` is empty where the set is not there.
     ``prompt`` and ``response`` are texts with ``{fields}`` of an item; a paragraph whose fields are all empty is left out.
-    Without them an item is already a row. ``read`` opens files whose form is the set's own.
+    Without them an item is already a row. ``read`` opens files whose form is the set's own, and ``beside`` gives the file that one of
+    them is read with, which need not be there.
     """
 
     name: str
@@ -52,6 +53,7 @@ class PublishedSet:
     data_files: tuple[str, ...] = ()
     many: bool = False
     read: Callable[[list[Path]], Dataset] | None = None
+    beside: Callable[[Path], Path] | None = None
 
 
 class SetRows:
@@ -69,11 +71,14 @@ class SetRows:
         return len(self._rows) if self._begins is None else self._begins[-1]
 
     def row(self, index: int) -> Row:
-        """A row in our shape. Raises ``DataError`` with file and line when it is not what the set's rows are."""
+        """A row in our shape; of several items of one row each has an id of its own. Raises ``DataError`` with file and line when it is not
+        what the set's rows are."""
         number = index if self._begins is None else bisect_right(self._begins, index) - 1
         inner = 0 if self._begins is None else index - self._begins[number]
         raw = self._rows.row(number)
-        item = {**self._items(raw)[inner], "id": raw["id"]}
+        items = self._items(raw)
+        is_one = self._begins is None or len(items) == 1
+        item = {**items[inner], "id": raw["id"] if is_one else f"{raw['id']}#{inner + 1}"}
         if not self._set.prompt:
             return item
         fields = {**item, **_letter_choices(item)} if "choices" in item else item
