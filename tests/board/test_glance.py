@@ -14,6 +14,7 @@ from board_runs import append, record, text_of
 
 from mt_core import MtError, UsageError
 from mt_plugin_board.glance import Glance
+from mt_plugin_board.index import Index
 from mt_plugin_board.reader import RunReader
 from mt_plugin_board.scan import roots_of, scan
 from mt_plugin_board.searches import read_search
@@ -186,3 +187,48 @@ def test_a_run_that_failed_before_its_first_step_is_listed_and_shown_with_its_re
     for part in ("heads", "notices"):
         assert f"{missing} does not exist" in page["parts"][part], part
     assert str(missing) in page["parts"]["config"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"step": 41, "eval_loss": 10**400},
+        {"step": 41, "eval_reward": 10**400},
+        {"step": 41, "loss": 10**400, "tokens": 10**400, "tokens_per_second": 10**400},
+        {"step": 10**400, "loss": 1.0, "tokens": 9e6, "tokens_per_second": 1.0},
+        {"step": 41, "loss": 1.0, "tokens": 1e299, "tokens_per_second": 1e-299},
+    ],
+    ids=["eval_loss", "eval_reward", "figures", "step", "seconds"],
+)
+def test_a_number_that_nothing_can_compute_with_is_absent(line: dict[str, float], make_run: MakeRun) -> None:
+    folder = make_run(steps=40)
+    (folder / ".lock").write_text(holder(1))
+    append(folder / "metrics.jsonl", line)
+    row = look(folder).row
+    json.dumps(row, allow_nan=False)
+    assert (row["figure"], row["last"], row["best"]) == ("eval_loss", 1.7, [40, 1.7])
+    assert row["left"] is None or row["left"] >= 0
+    rows = Index([folder.parent]).rows_since(0)
+    json.dumps(rows, allow_nan=False)
+
+
+def test_a_total_that_nothing_can_compute_with_is_absent(make_run: MakeRun) -> None:
+    folder = make_run(steps=3)
+    (folder / ".lock").write_text(holder(1))
+    (folder / "about.json").write_text(json.dumps({"total_steps": 10**400}))
+    assert (look(folder).row["total"], look(folder).row["left"]) == (None, None)
+
+
+@pytest.mark.parametrize("moment", ["NaN", "Infinity", "-Infinity", "1" + "0" * 400])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_line_of_the_machine_without_a_time_is_passed_over(moment: str, first: bool, make_run: MakeRun) -> None:
+    folder = make_run(steps=3)
+    good = [f'{{"time": {now}, "host": "h", "cpu_percent": 5}}\n' for now in (100, 107)]
+    good.insert(0 if first else 1, f'{{"time": {moment}, "host": "x", "cpu_percent": 99}}\n')
+    (folder / "system.jsonl").write_text("".join(good))
+    reader = RunReader("a", folder, "a")
+    reader.refresh(time.time())
+    assert reader.problem == ""
+    machine = reader.machines["system.jsonl"]
+    assert (machine.host, machine.newest) == ("h", {"cpu_percent": 5})
+    assert (machine.curves.records, machine.curves.last_step) == (2, 8)

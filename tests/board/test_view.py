@@ -134,6 +134,22 @@ def test_texts_come_when_their_file_changes_and_only_then(make_run: MakeRun) -> 
     assert page.view.next_message(6.0) is None
 
 
+def test_what_mt_eval_finds_comes_when_it_is_written(make_run: MakeRun) -> None:
+    run = make_run()
+    page = Page(RunReader("run", run, "run"))
+    page.tick()
+    assert not page.content["parts"].get("checkpoint-evaluations")
+    for call, loss in (("001", 1.5), ("002", 0.625)):
+        folder = run / "eval" / call
+        folder.mkdir(parents=True)
+        page.tick()
+        result = {"model": "step-00000004", "step": 4, "dataset": "held out", "loss": loss}
+        (folder / "metrics.json").write_text(json.dumps({"results": [result]}))
+        page.tick()
+        assert str(loss) in page.content["parts"]["checkpoint-evaluations"]
+    assert "1.5" not in page.content["parts"]["checkpoint-evaluations"], "the newest of a checkpoint"
+
+
 def test_the_machine_of_each_rank_grows_too(make_run: MakeRun) -> None:
     folder = make_run(steps=5)
     line = {"rank": 0, "host": "node", "step": 1, "cpu": 0.5, "memory_gib": 2.0}

@@ -92,3 +92,29 @@ def test_figures_of_callbacks_are_everywhere_that_figures_are(runs: Any, capsys:
     assert b"train/tokens_seen" in next((run / "tensorboard").iterdir()).read_bytes()
     train({"train": {"steps": 2}}, resume=run)
     assert last_record(run)["tokens_seen"] == 2 * 2 * 64
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989.0),
+        ("NVIDIA H100 NVL", 835.0),
+        ("NVIDIA H100 PCIe", 756.0),
+        ("NVIDIA H200", 989.0),
+        ("NVIDIA H200 NVL", 835.0),
+        ("NVIDIA A100-SXM4-80GB", 312.0),
+        ("NVIDIA A100 80GB PCIe", 312.0),
+        ("NVIDIA L40S", 362.0),
+        ("NVIDIA L40", 181.0),
+        ("NVIDIA L4", 121.0),
+        ("NVIDIA GeForce RTX 4090", None),
+    ],
+)
+def test_a_device_has_the_peak_of_its_own_name(name: str, peak: float | None) -> None:
+    assert accounting.known_peak(name) == peak
+
+
+def test_no_name_hides_a_longer_one() -> None:
+    assert {part: accounting.known_peak(f"NVIDIA {part}") for part in accounting.PEAK_TERAFLOPS} == dict(
+        accounting.PEAK_TERAFLOPS
+    )

@@ -57,6 +57,20 @@ def test_swa_is_what_torch_makes_of_the_last_weights(runs: Any) -> None:
         torch.testing.assert_close(saved[name], value, rtol=1e-6, atol=1e-7)
 
 
+def test_a_run_that_is_resumed_for_longer_averages_the_last_part_of_its_new_length_alone(runs: Any) -> None:
+    """The last part begins with step 2 of 4, and with step 4 of 8, which was the last of the first run."""
+    run = runs.train("run", steps=4, callbacks={"swa": {"start": 0.5, "every_steps": 1}}, **EVERY_STEP)
+    mean = {
+        name: (weights(run, 2)[name] + weights(run, 3)[name] + weights(run, 4)[name]) / 3 for name in weights(run, 2)
+    }
+    for name, value in weights(run, 4, "callbacks/swa").items():
+        torch.testing.assert_close(value, mean[name], rtol=1e-6, atol=1e-7)
+    train({"train": {"steps": 8}}, resume=run)
+    last = [weights(run, step) for step in (5, 6, 7, 8)]
+    for name, value in weights(run, 8, "callbacks/swa").items():
+        torch.testing.assert_close(value, sum(each[name] for each in last) / 4, rtol=1e-6, atol=1e-7)
+
+
 def test_evaluations_are_of_the_average_and_leave_training_alone(runs: Any, capsys: pytest.CaptureFixture[str]) -> None:
     plain = runs.train("plain")
     run = runs.train("run", callbacks={"ema": {"decay": 0.9}}, eval={"samples": 1})
@@ -68,7 +82,8 @@ def test_evaluations_are_of_the_average_and_leave_training_alone(runs: Any, caps
     capsys.readouterr()
     assert mt_eval(["--run", str(run), "--averaged", "ema", "--output", "none"]) == 0
     figures = capsys.readouterr().out.splitlines()[1].split()
-    assert float(figures[3]) == pytest.approx(runs.records(run)[-1]["eval_loss"], abs=1e-4)
+    assert figures[:2] == ["step-00000006,", "ema"], "whose figures they are"
+    assert float(figures[4]) == pytest.approx(runs.records(run)[-1]["eval_loss"], abs=1e-4)
     alone = runs.train("alone", callbacks={"ema": {"evaluate": False}})
     assert runs.records(alone) == runs.records(plain)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mt_core import MtError
 from mt_core.nn import LossSums, TokenObjective
+from mt_plugin_callbacks.spikes import SpikeRollback, SpikeRollbackConfig
 from mt_train.engine.engine import Engine
 
 STEPS, BAD = 60, 25
@@ -110,3 +115,60 @@ def test_too_many_spikes_end_the_run(runs: Any, spoil: Any) -> None:
 def test_checkpoints_in_the_background_are_refused(runs: Any) -> None:
     with pytest.raises(MtError, match=r"leave out checkpoint.background"):
         runs.train("run", callbacks=["spike-rollback"], checkpoint={"background": True})
+
+
+class NoWeights:
+    """A run without parameters, of which only the losses matter."""
+
+    def slices(self) -> list[Any]:
+        return []
+
+    def states(self) -> list[Any]:
+        return []
+
+    def put(self, slices: list[Any]) -> None:
+        assert slices == []
+
+
+def spikes_of(losses: list[float], **options: Any) -> list[int]:
+    """Return the steps after which a run with these losses goes back."""
+    watcher = SpikeRollback(SpikeRollbackConfig(most=len(losses), **options))
+    found = []
+    for step, loss in enumerate(losses, start=1):
+        context: Any = SimpleNamespace(step=step, record=SimpleNamespace(loss=loss), weights=NoWeights())
+        if watcher.on_step_end(context) is not None:
+            found.append(step)
+    return found
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(-3.0, 0.3), (-0.02, 0.05), (0.0, 1e-9), (0.01, 0.05), (-1e4, 1.0)])
+def test_losses_below_zero_are_no_spikes_and_one_far_above_them_is(mean: float, spread: float) -> None:
+    drawn = random.Random(0)
+    usual = [mean + drawn.uniform(-spread, spread) for _ in range(200)]
+    assert spikes_of(usual) == []
+    far = mean + 2 * max(abs(mean), 3 * spread)
+    assert spikes_of([*usual, far, *usual]) == [201]
+
+
+def test_losses_that_are_all_zero_say_of_no_other_that_it_is_a_spike() -> None:
+    """As the first update of a policy has them, which is the one that wrote."""
+    assert spikes_of([0.0] * 20 + [1e-9, -1e-9]) == []
+
+
+@pytest.mark.parametrize("usual", [2.0, 0.0, -2.0])
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_is_a_spike_and_hides_no_later_one(usual: float, loss: float) -> None:
+    assert spikes_of([usual] * 20 + [loss]) == [21]
+    assert spikes_of([loss] * 3 + [usual] * 20 + [loss]) == [24]
+
+
+def test_losses_above_zero_are_judged_by_the_ratio_to_their_median_alone() -> None:
+    drawn = random.Random(1)
+    losses, want, kept = [math.exp(drawn.gauss(0, 0.6)) for _ in range(500)], [], []
+    for step, loss in enumerate(losses, start=1):
+        if len(kept) >= 8 and loss > 2.0 * median(kept[-32:]):
+            want.append(step)
+        else:
+            kept.append(loss)
+    assert len(want) > 20
+    assert spikes_of(losses) == want

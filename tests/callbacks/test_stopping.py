@@ -77,6 +77,23 @@ def test_a_figure_that_never_comes_is_one_clear_error() -> None:
         scene(EarlyStopping(EarlyStoppingConfig(metric="tokens_per_second")))
 
 
+@pytest.mark.parametrize("make", [lambda: EarlyStopping(EarlyStoppingConfig(patience=1)), lambda: Best(BestConfig())])
+def test_an_evaluation_that_is_not_due_is_no_figure_and_no_error(make: Any) -> None:
+    callback = make()
+    evaluations = [{"name": "mmlu", "every": 2}, {"name": "mmlu-pro", "every": 3}]
+    for best in ("eval_mmlu_accuracy:max", "eval_mmlu_pro_f1:max"):
+        config = {"checkpoint": {"best": best, "keep_best": 1}, "eval": {"every_steps": 1}, "evaluations": evaluations}
+        context = CallbackContext(step=0, total_steps=99, output=None, config=config, evaluates=True)
+        callback.on_run_start(context)
+        look = callback.on_evaluate_end if isinstance(callback, Best) else callback.on_step_end
+        figure = best.partition(":")[0]
+        assert look(after(1, eval_loss=1.0)) is None
+        look(after(2, **{"eval_loss": 1.0, figure: 0.5}))
+        assert look(after(3, eval_loss=1.0)) is None
+    with pytest.raises(MtError, match="eval_mmlu_pro_f1, which never comes"):
+        look(after(6, eval_loss=1.0, eval_mmlu_pro_accuracy=0.5))
+
+
 def test_evaluations_that_are_too_few_to_end_the_run_are_said() -> None:
     said = start(EarlyStopping(EarlyStoppingConfig(patience=3)), every=None).say
     assert said.startswith(
@@ -109,6 +126,25 @@ def test_a_better_model_is_saved_at_once() -> None:
         bool(callback.on_evaluate_end(after(step, eval_loss=v))) for step, v in enumerate([3.0, 2.0, 2.0, 2.5, 1.0])
     ]
     assert asked == [True, True, False, False, True]
+
+
+def test_a_figure_that_no_checkpoint_has_cannot_choose_the_best_one() -> None:
+    with pytest.raises(MtError, match=r"checkpoint\.best is loss:min; set --checkpoint\.best eval_loss:min"):
+        scene(Best(BestConfig()), "loss:min")
+
+
+def test_of_equal_evaluations_the_first_is_the_best_and_its_checkpoint_is_there_at_the_end(runs: Any) -> None:
+    """At such a rate no weight changes."""
+    run = runs.train(
+        "run",
+        steps=6,
+        callbacks={"best": {}},
+        optimizer={"lr": 1e-30},
+        eval={"every_steps": 2},
+        checkpoint={"every_steps": 2, "keep_last": 1},
+    )
+    assert find(run).name == "step-00000002"
+    assert find(run).is_dir()
 
 
 def test_a_run_that_learns_nothing_more_ends_early_with_its_best_checkpoint(

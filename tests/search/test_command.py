@@ -15,11 +15,12 @@ from fake_train import FakeTrain, loss
 import mt_plugin_search.searching as searching
 from mt_core import ConfigError
 from mt_plugin_search import search
-from mt_plugin_search.command import main
+from mt_plugin_search.command import SWITCHES, VALUES, _read_search, main
 from mt_plugin_search.process import STOPPED, Order
-from mt_train.command import read_config
+from mt_train.command import installed_kinds, parse, read_config
 
 BASE = ["--model", "kit-tiny", "--model.n-layers", "1", "--train.steps", "4"]
+KINDS = installed_kinds()
 LR = ["--search.optimizer.lr", "log:1e-5..1e-1"]
 
 FAULTS: list[tuple[list[str], str]] = [
@@ -70,6 +71,7 @@ FAULTS: list[tuple[list[str], str]] = [
     (["--resume", "a", *LR], "--resume goes on with the search as it is: leave out --search"),
     ([*LR, "--resume", "auto"], "--resume auto looks for a search in --output FOLDER"),
     ([*LR, "stray"], "unexpected argument 'stray'"),
+    ([*LR, "--recipe", "lorra"], "no recipe named 'lorra'. Did you mean 'lora'?"),
 ]
 
 
@@ -130,6 +132,20 @@ def test_components_are_searched_with_their_options_beside_them(capsys: pytest.C
         == 0
     )
     assert "adamw,adam" in capsys.readouterr().out
+
+
+@pytest.mark.needs("mt-plugin-evals")
+def test_components_of_a_kind_that_a_plugin_brings_are_named_and_set_as_in_mt_train() -> None:
+    Path("run.yaml").write_text("evaluations: [{name: boolq, path: b.jsonl}, {name: piqa, path: p.jsonl}]\n")
+    words = [*BASE, *LR, "--config", "run.yaml", "--evaluations.piqa.limit", "1", "--evaluations", "arc"]
+    line = parse([*words, "--evaluations.arc.path", "arc.jsonl"], switches=SWITCHES, values=VALUES, kinds=KINDS)
+    found = {
+        "boolq": {"path": "b.jsonl"},
+        "piqa": {"path": "p.jsonl", "limit": 1},
+        "arc": {"path": "arc.jsonl"},
+    }
+    assert _read_search(line, KINDS).raw["evaluations"] == found
+    assert main([*words, "--evaluations.arc.path", "arc.jsonl", "--dry-run"]) == 0
 
 
 def test_whole_numbers_for_a_key_that_takes_fractions_are_told(
@@ -212,3 +228,9 @@ def test_python_has_the_same_search(fake_runner: Any) -> None:
     assert search(config, {"optimizer.lr": [0.1, 0.2]}, sampler="grid").output == Path("searches/kit-tiny-001")
     with pytest.raises(ConfigError, match="no such key"):
         search(config, {"optimizer.lr": [0.1, 0.2]}, output="b", trails=3)
+
+
+def test_a_recipe_is_under_what_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--recipe", "lora", "--model", "llama", "--search.adapter.rank", "2,4", "--dry-run"]
+    assert main([*words, "--objective", "pretrain", "--train.sequence-len", "64"]) == 0
+    assert "adapter.rank" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from mt_core import CallbackContext, MtError
 from mt_plugin_search.pruning import MedianPruning, MedianPruningConfig
+from mt_plugin_search.trials import read_run
 
 START = CallbackContext(step=0, total_steps=4, output=None, evaluates=True)
 TRIAL = st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3)
@@ -71,6 +73,25 @@ def test_a_resumed_run_remembers_its_figures() -> None:
     part.load_state_dict(json.loads(json.dumps(whole.state_dict())))
     assert not stops(part, 2, 9.0), "0.5 was its best, and better than the median"
     assert stops(pruning(history, after=1), 2, 9.0)
+
+
+def test_an_evaluation_that_is_not_due_decides_nothing_and_leaves_no_figure(tmp_path: Path) -> None:
+    Path("history.json").write_text("[]")
+    callback = MedianPruning(MedianPruningConfig(history="history.json", metric="eval_mmlu_accuracy", mode="max"))
+    callback.on_run_start(replace(START, config={"evaluations": [{"name": "mmlu", "every": 2}]}))
+    assert callback.on_evaluate_end(context(1, "eval_loss", 1.0)) is None
+    assert callback.on_evaluate_end(context(2, "eval_mmlu_accuracy", 0.5)) is None
+    assert callback.state_dict() == {"figures": [[2, 0.5]]}
+    with pytest.raises(MtError, match="eval_mmlu_accuracy, which never comes"):
+        callback.on_evaluate_end(context(4, "eval_mmlu_f1", 0.5))
+    records = [{"step": 1, "eval_loss": 1.0}, {"step": 2, "eval_loss": 1.0, "eval_mmlu_accuracy": 0.5}]
+    records.append({"step": 3, "eval_loss": 1.0})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    (tmp_path / "about.json").write_text('{"total_steps": 4}')
+    left = read_run(tmp_path, "eval_mmlu_accuracy")
+    assert (left.value, left.evaluations, left.steps) == (0.5, {2: 0.5}, 3)
+    with pytest.raises(MtError, match="eval_mmlu_f1, which never comes"):
+        read_run(tmp_path, "eval_mmlu_f1")
 
 
 def test_a_figure_that_is_no_number_ends_the_run_and_can_be_saved() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from decimal import Decimal
 from typing import Any
 
 import optuna
@@ -140,6 +141,16 @@ def test_combinations_go_through_all_values_once() -> None:
     assert found[0] == (1, 0.0, "p")
     assert found[-1] == (3, 1.0, "q")
     assert size(read_space({"a.x": "0.0..1.0"})[0]) is None
+
+
+@pytest.mark.parametrize("text", ["0.0..0.3/0.1", "0.1..0.7/0.1", "0.0..0.9/0.15", "-0.3..0.6/0.1", "1e-7..9e-7/2e-7"])
+def test_values_in_steps_are_those_that_a_person_writes_and_none_is_beyond_the_end(text: str) -> None:
+    found = read_dimension(text)
+    assert isinstance(found, Range)
+    assert found.all is not None
+    low, step = Decimal(repr(found.low)), Decimal(repr(found.step))
+    assert [Decimal(repr(value)) for value in found.all] == [low + number * step for number in range(found.steps + 1)]
+    assert (found.all[0], found.all[-1]) == (found.low, found.high)
 
 
 def test_values_go_over_a_config_as_on_the_command_line() -> None:

@@ -4,6 +4,7 @@ none of them can stop a run or give away a secret."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -108,11 +109,14 @@ def test_mlflow_gets_the_figures_with_their_steps_and_the_config_flat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = mlflow(monkeypatch)
-    train(raw_config({"name": "mlflow", "experiment": "e"}), output=tmp_path / "run")
+    rates = {"*embed*": {"scale": 0.1}}
+    train({**raw_config({"name": "mlflow", "experiment": "e"}), "optimizer": {"rates": rates}}, output=tmp_path / "run")
     assert client.calls_of("create_run") == [(("4",), {"run_name": "run"})]
     sent = [keywords for _, keywords in client.calls_of("log_batch")]
     params = dict(param for keywords in sent for param in keywords.get("params", []))
     assert params["train.steps"] == "3"
+    assert params["optimizer.rates"].startswith("{'*embed*': ")
+    assert all(re.fullmatch(r"[/\w. -]+", name) for name in params), "MLflow refuses any other name"
     assert all(len(keywords.get("params", [])) <= 100 for keywords in sent)
     steps = [{step for _, _, step in keywords["metrics"]} for keywords in sent if "metrics" in keywords]
     assert steps == [{1}, {2}, {3}]

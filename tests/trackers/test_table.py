@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -115,3 +116,39 @@ def test_what_trackers_write_is_named_where_it_is_in_the_folder() -> None:
     assert csv_files(CsvConfig(file="./tables/a.csv")) == ("tables/a.csv", "trackers/csv")
     for place in ("/tmp/a.csv", "../a.csv", "a/../../b.csv"):
         assert csv_files(CsvConfig(file=place)) == ("trackers/csv",)
+
+
+def test_a_long_run_is_not_kept_in_memory(tmp_path: Path) -> None:
+    table = build_csv(CsvConfig(), run=run(tmp_path))
+    table.log(record(1))
+    tracemalloc.start()
+    try:
+        for step in range(2, 1002):
+            table.log(record(step))
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 50_000, "bytes of a thousand steps"
+    table.log(record(1002, eval_loss=0.5))
+    assert [int(row["step"]) for row in rows(tmp_path)] == list(range(1, 1003))
+    assert [float(row["loss"]) for row in rows(tmp_path)] == [1 / 3 / step for step in range(1, 1003)]
+    assert [row["eval_loss"] for row in rows(tmp_path)] == [""] * 1001 + ["0.5"]
+
+
+def test_a_line_that_was_damaged_meanwhile_is_set_aside_when_the_table_widens(tmp_path: Path) -> None:
+    table = build_csv(CsvConfig(), run=run(tmp_path))
+    table.log(record(1))
+    with (tmp_path / "metrics.csv").open("ab") as file:
+        file.write(b"\xff\n")
+    table.log(record(2, eval_loss=0.5))
+    assert [row["step"] for row in rows(tmp_path)] == ["1", "2"]
+    assert (tmp_path / "metrics.csv.damaged").read_bytes() == b"\xff\n"
+
+
+def test_a_file_that_somebody_else_puts_there_meanwhile_stays_as_it_is(tmp_path: Path) -> None:
+    table = build_csv(CsvConfig(), run=run(tmp_path))
+    table.log(record(1))
+    (tmp_path / "metrics.csv").write_text("my notes\n")
+    with pytest.raises(MtError, match="is no table of this tracker"):
+        table.log(record(2, eval_loss=0.5))
+    assert (tmp_path / "metrics.csv").read_text() == "my notes\n"

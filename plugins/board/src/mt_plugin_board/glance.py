@@ -56,7 +56,7 @@ class Scan:
         record = record_of(line)
         for key, better in FIGURES.items():
             value = record.get(key)
-            if isinstance(value, int | float) and math.isfinite(value):
+            if isinstance(value, int | float) and _number(value) is not None:
                 self.last[key] = (record["step"], value)
                 best = self.best.get(key)
                 if best is None or (better(value, best[1]) == value and value != best[1]):
@@ -69,7 +69,12 @@ def record_of(line: bytes) -> dict[str, Any]:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return record if isinstance(record, dict) and type(record.get("step")) is int else {}
+    return record if isinstance(record, dict) and _is_count(record.get("step")) else {}
+
+
+def _is_count(value: object) -> bool:
+    """Return whether a value is a number of steps that a page can compute with."""
+    return type(value) is int and 0 <= value < 2**53
 
 
 _NOTHING_SEEN: tuple[object, ...] = ("", "", "", "")
@@ -131,7 +136,7 @@ class Glance:
 
     def _figures(self) -> dict[str, Any]:
         total = self._about.get("total_steps")
-        row: dict[str, Any] = {"total": total if type(total) is int else None, "step": None, "spark": []}
+        row: dict[str, Any] = {"total": total if _is_count(total) else None, "step": None, "spark": []}
         file = open_plain(self.folder / "metrics.jsonl")
         if file is None:
             return row
@@ -205,4 +210,5 @@ def _step_seconds(records: list[dict[str, Any]]) -> float | None:
         rate, steps = _number(after.get("tokens_per_second")), after["step"] - before["step"]
         if rate and rate > 0 and tokens > 0 and steps > 0:
             seconds.append(tokens / rate / steps)
-    return sum(seconds) / len(seconds) if seconds else None
+    mean = sum(seconds) / len(seconds) if seconds else math.inf
+    return mean if math.isfinite(mean) else None

@@ -71,4 +71,4 @@ def _main(kind: str) -> list[Markup]:
     after = [others[NAMES.index("notices") - 2]]
     rest = [part for part in others if part not in after]
     command = element("div", id="command")
-    return [head, command, curves, tokens, *rest[:3], *after, machine, *rest[3:], log]
+    return [head, command, curves, tokens, *rest[:4], *after, machine, *rest[4:], log]

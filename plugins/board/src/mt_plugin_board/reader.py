@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core import MtError
-from mt_tools.report import Curves, Run, RunLines, read_run, read_state
+from mt_tools.report import Curves, Run, RunLines, calls_of_eval, read_run, read_state
 
 from .tail import LINE_FILES, Tail, status_of
 
@@ -27,7 +27,7 @@ PARTS_OF_FILES = {
     "rollouts.jsonl": "answers",
     "events.jsonl": "notices",
 }
-PARTS_OF_FOLDER = ("data", "config", "plugins")
+PARTS_OF_FOLDER = ("data", "config", "plugins", "checkpoint-evaluations")
 
 
 class Machine:
@@ -44,13 +44,14 @@ class Machine:
         try:
             record = json.loads(line)
             time, host = float(record.pop("time")), str(record.pop("host", ""))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            began = time if self._began is None else self._began
+            seconds = max(0, round(time - began))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return
-        self._began = time if self._began is None else self._began
-        self.host = host
+        self._began, self.host = began, host
         figures = {key: value for key, value in record.items() if key not in ("rank", "step")}
         self.newest = figures
-        self.curves.add(json.dumps(figures | {"step": 1 + max(0, round(time - self._began))}) + "\n")
+        self.curves.add(json.dumps(figures | {"step": 1 + seconds}) + "\n")
 
 
 class RunReader:
@@ -143,9 +144,10 @@ class RunReader:
     def _read_folder(self, now: float) -> None:
         """Read the files that do not grow where one has changed, and the state in any case."""
         static = tuple(status_of(self.folder / name) for name in STATIC)
-        if self.run is None or static != self._static:
+        evaluated = tuple(map(status_of, calls_of_eval(self.folder)[:1]))
+        if self.run is None or (static, evaluated) != self._static:
             self.run = read_run(self.folder, self.name, self.lines)
-            self._static = static
+            self._static = static, evaluated
             self.versions.update(PARTS_OF_FOLDER)
             return
         completed = static[STATIC.index("completed")] is not None

@@ -43,7 +43,18 @@ MACHINE = (
 """The figures of callback ``system``."""
 SECONDS = " seconds"
 """Name of the seconds among the forms of series; no figure has it."""
-NAMES = ("heads", "tokens", "evaluations", "answers", "samples", "notices", "data", "config", "plugins")
+NAMES = (
+    "heads",
+    "tokens",
+    "evaluations",
+    "checkpoint-evaluations",
+    "answers",
+    "samples",
+    "notices",
+    "data",
+    "config",
+    "plugins",
+)
 """Parts of the page that are made here, whole."""
 
 

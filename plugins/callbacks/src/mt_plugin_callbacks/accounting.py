@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from mt_core.nn import Batch, TrainModel
 
 PEAK_TERAFLOPS = {
-    "H100 PCIe": 756.0,  # https://www.nvidia.com/en-us/data-center/h100, dense, as all here
-    "H100": 989.0,
+    "H100": 989.0,  # https://www.nvidia.com/en-us/data-center/h100, dense, as all here
+    "H100 NVL": 835.0,
+    "H100 PCIe": 756.0,
     "H200": 989.0,  # https://www.nvidia.com/en-us/data-center/h200
+    "H200 NVL": 835.0,
     "A100": 312.0,  # https://www.nvidia.com/en-us/data-center/a100
+    "L40": 181.0,  # https://www.nvidia.com/en-us/data-center/l40
     "L40S": 362.0,  # https://www.nvidia.com/en-us/data-center/l40s
     "L4": 121.0,  # https://www.nvidia.com/en-us/data-center/l4
 }
-"""Peak of bf16 in teraFLOP/s by a part of the device's name; the first that fits holds."""
+"""Peak of bf16 in teraFLOP/s by a part of the device's name; the longest that fits holds."""
 
 
 class FlopsConfig(MtConfig):
@@ -114,8 +117,12 @@ def _known_peak() -> float | None:
 
     if not torch.cuda.is_available():
         return None
-    name = torch.cuda.get_device_name()
-    return next((peak for part, peak in PEAK_TERAFLOPS.items() if part in name), None)
+    return known_peak(torch.cuda.get_device_name())
+
+
+def known_peak(name: str) -> float | None:
+    """Return the peak of a device, which is named as torch names it, in teraFLOP/s; ``None`` for one that is not known."""
+    return PEAK_TERAFLOPS.get(max((part for part in PEAK_TERAFLOPS if part in name), key=len, default=""))
 
 
 class MemoryConfig(MtConfig):

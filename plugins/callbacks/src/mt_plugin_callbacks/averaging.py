@@ -40,15 +40,25 @@ class SwaConfig(MtConfig):
 
 
 class Average:
-    """Base of both averages. ``share(n)`` is the part of the new weights in update n (0-based); ``due(context)`` its turn."""
+    """Base of both averages.
+
+    ``share(n)`` is the part of the new weights in update n (0-based); ``due(context)`` its turn. Weights from before step
+    ``first(context)`` are left out: a resumed run may be longer than it was.
+    """
 
     def __init__(
-        self, *, share: Callable[[int], float], due: Callable[[CallbackContext], bool], evaluate: bool
+        self,
+        *,
+        share: Callable[[int], float],
+        due: Callable[[CallbackContext], bool],
+        evaluate: bool,
+        first: Callable[[CallbackContext], int] = lambda context: 0,
     ) -> None:
-        self._share, self._due, self._evaluate = share, due, evaluate
+        self._share, self._due, self._evaluate, self._first = share, due, evaluate, first
         self._weights: TrainedWeights | None = None
         self._slices: list[tuple[str, int, Tensor]] = []
         self._updates = 0
+        self._since: int | None = None
 
     def on_model_built(self, context: CallbackContext) -> None:
         """Remember where the weights are."""
@@ -58,6 +68,10 @@ class Average:
         """Take the new weights into the average."""
         if self._weights is None or not self._due(context):
             return
+        if self._since is not None and self._since < self._first(context):
+            self._updates, self._slices = 0, []
+        if not self._updates:
+            self._since = context.step
         share = self._share(self._updates)
         self._updates += 1
         if not self._slices:
@@ -91,12 +105,12 @@ class Average:
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how many updates there were."""
-        return {"updates": self._updates}
+        """Return how many updates there were, and the step of the first one."""
+        return {"updates": self._updates, "since": self._since}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting."""
-        self._updates = state["updates"]
+        self._updates, self._since = state["updates"], state.get("since")
 
 
 def build_ema(config: EmaConfig) -> Average:
@@ -112,8 +126,10 @@ def build_ema(config: EmaConfig) -> Average:
 def build_swa(config: SwaConfig) -> Average:
     """The plain average of the weights at regular steps of the last part of the run."""
 
-    def is_due(context: CallbackContext) -> bool:
-        first = int(config.start * context.total_steps)
-        return context.step >= first and (context.step - first) % config.every_steps == 0
+    def first(context: CallbackContext) -> int:
+        return int(config.start * context.total_steps)
 
-    return Average(share=lambda updates: 1.0 / (updates + 1), due=is_due, evaluate=config.evaluate)
+    def is_due(context: CallbackContext) -> bool:
+        return context.step >= first(context) and (context.step - first(context)) % config.every_steps == 0
+
+    return Average(share=lambda updates: 1.0 / (updates + 1), due=is_due, evaluate=config.evaluate, first=first)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class SpikeRollbackConfig(MtConfig):
-    """Definition of a spike, and how far the run goes back."""
+    """Definition of a spike, and how far the run goes back.
+
+    Where one of the losses before is not above zero, as a policy's, zero says nothing of their size: a spike is then above their median
+    by more than ``ratio - 1`` times its size, and by more than ``ratio`` times their range. A loss that is NaN or infinite is a spike.
+    """
 
     ratio: float = Field(
         2.0, gt=1, description="a loss is a spike when it is more than so many times the median of those before"
@@ -52,10 +58,11 @@ class SpikeRollback:
         """Look at the loss; it is the same on all ranks."""
         assert context.record is not None, "a step that has ended has a record"
         loss = context.record.loss
-        usual = median(self._losses) if len(self._losses) >= self._config.patience else None
-        if usual is not None and not loss <= self._config.ratio * usual:
-            return self._go_back(context, loss, usual)
-        self._losses = [*self._losses, loss][-self._config.window :]
+        known = len(self._losses) >= self._config.patience
+        if known and not loss <= highest_usual(self._losses, self._config.ratio):
+            return self._go_back(context, loss, median(self._losses))
+        if math.isfinite(loss):  # another says nothing of what is usual
+            self._losses = [*self._losses, loss][-self._config.window :]
         if context.step % self._config.every_steps == 0 or self._kept is None:
             self._keep(context)
         return None
@@ -95,6 +102,15 @@ class SpikeRollback:
             say=f"step {context.step}: loss {loss:.4f} is a spike (median {usual:.4f}); weights and optimizer state are those of"
             f" step {step} again, and the rows since then are passed over"
         )
+
+
+def highest_usual(losses: Sequence[float], ratio: float) -> float:
+    """Return the largest loss that is no spike after these, which are finite; ``SpikeRollbackConfig`` says why."""
+    usual, least = median(losses), min(losses)
+    if least > 0:
+        return ratio * usual
+    above = max((ratio - 1) * abs(usual), ratio * (max(losses) - least))
+    return usual + above if above else sys.float_info.max  # all are zero, and nothing says what is far from it
 
 
 def _put_back(live: dict[str, Any], kept: Mapping[str, Any]) -> None:

@@ -35,10 +35,14 @@ class BestConfig(MtConfig):
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure, and whether less or more of it is better."""
+    """A figure, and whether less or more of it is better.
+
+    ``named`` is how the figures of the run's evaluation begin that gives it, if one does: it may run at every n-th alone.
+    """
 
     metric: str
     sign: int
+    named: str = ""
 
     def __str__(self) -> str:
         return f"{self.metric}:{'min' if self.sign > 0 else 'max'}"
@@ -54,7 +58,10 @@ class Goal:
                 " another figure, such as eval_loss"
             )
         chosen = mode or (direction if name == best else "min")
-        return cls(name, -1 if chosen == "max" else 1)
+        begins = (
+            f"eval_{each['name'].rpartition('/')[2].replace('-', '_')}_" for each in config.get("evaluations", ())
+        )
+        return cls(name, -1 if chosen == "max" else 1, max(filter(name.startswith, begins), key=len, default=""))
 
     def check(self, context: CallbackContext, who: str) -> None:
         """Raises ``MtError`` before the first step where the figure can never come."""
@@ -65,7 +72,7 @@ class Goal:
             )
 
     def value(self, record: StepRecord, who: str) -> float | None:
-        """The figure, smaller being better; ``None`` on steps that are not evaluated.
+        """The figure, smaller being better; ``None`` on steps that are not evaluated, or where the evaluation with it was not due.
 
         Raises ``MtError`` where an evaluation lacks it, with those that there are.
         """
@@ -73,6 +80,8 @@ class Goal:
         found = values.get(self.metric)
         if found is not None:
             return self.sign * float(found)
+        if self.named and not any(name.startswith(self.named) for name in values):
+            return None
         if record.evaluation or not self.metric.startswith("eval_"):
             known = sorted(values.keys() - OWN)
             hint = did_you_mean(self.metric, known)
@@ -148,9 +157,14 @@ class Best:
         self._name, self._step = "", -1
 
     def on_run_start(self, context: CallbackContext) -> None:
-        """Find out what to look at."""
+        """Find out what to look at. Raises ``MtError`` where no checkpoint would have the figure, or stay for it."""
         self._goal = Goal.of(context.config)
         self._goal.check(context, "best")
+        if not self._goal.metric.startswith("eval_"):
+            raise MtError(
+                f"callback best needs a figure of evaluations, as checkpoints keep no others, and checkpoint.best is {self._goal};"
+                " set --checkpoint.best eval_loss:min, or another that begins with eval_"
+            )
         if self._before not in ("", str(self._goal)):
             self._best, self._name, self._step = math.inf, "", -1
         if int(context.config["checkpoint"]["keep_best"]) < 1:

@@ -13,12 +13,16 @@ from mt_core import MtError, UsageError
 from mt_train.command import (
     CORE_KINDS,
     CommandLine,
+    Kinds,
     describe_version,
     expand,
+    installed_kinds,
     merge,
     notice,
     parse,
+    parse_flags,
     read_config,
+    read_layered,
     run_command,
     write_completion,
 )
@@ -29,7 +33,7 @@ from .request import Search, Settings, prepare
 from .searching import SearchResult, begin, go_on, new_folder, with_options
 from .space import size
 
-HELP = """usage: mt-search --config FILE --search.KEY VALUES … [--trials N] [--key value …]
+HELP = """usage: mt-search [--recipe NAME] [--config FILE] --search.KEY VALUES … [--trials N] [--key value …]
 
 Trains with different values of some keys, and says which were best. Every option of mt-train is one here too, for all
 trials alike (mt-train --model NAME --help shows them):
@@ -52,7 +56,8 @@ How:
   --prune-from N             optimizer steps before a trial may end early (default 0)
 
 The command itself:
-  --config FILE              config of the run, YAML or JSON
+  --recipe NAME              a whole run's config under a name (mt-plugins recipes)
+  --config FILE              config of the run, YAML or JSON, over the recipe
   --output FOLDER            where the search goes (default searches/MODEL-NNN)
   --resume SEARCH|auto       go on with a search; auto: in --output, if one was begun there, else begin
   --nproc-per-node N|auto    processes of each trial
@@ -65,7 +70,7 @@ The command itself:
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 SWITCHES = ("dry_run", "json", "debug", "version", "help")
-VALUES = ("config", "space", "output", "resume", "completion", *Settings.model_fields)
+VALUES = ("recipe", "config", "space", "output", "resume", "completion", *Settings.model_fields)
 KEPT = ("trials", "nproc_per_node")
 """Options that may be given for a search that goes on."""
 
@@ -86,18 +91,20 @@ def _spell(word: str) -> str:
 
 
 def _main(words: list[str]) -> int:
-    line = parse(words, switches=SWITCHES, values=VALUES)
-    if "help" in line.flags or "version" in line.flags:
-        print(HELP if "help" in line.flags else describe_version("mt-plugin-search"))
+    flags = parse_flags(words, switches=SWITCHES, values=VALUES)
+    if "help" in flags or "version" in flags:
+        print(HELP if "help" in flags else describe_version("mt-plugin-search"))
         return 0
-    if "completion" in line.flags:
-        print(write_completion("mt-search", line.flags["completion"], switches=SWITCHES, values=VALUES))
+    if "completion" in flags:
+        print(write_completion("mt-search", flags["completion"], switches=SWITCHES, values=VALUES))
         return 0
+    kinds = installed_kinds()
+    line = parse(words, switches=SWITCHES, values=VALUES, kinds=kinds)
     if "WORLD_SIZE" in os.environ:
         raise UsageError(
             "mt-search starts the processes of each trial itself: leave out the launcher, and give --nproc-per-node N"
         )
-    folder, wanted, goes_on = _read_request(line)
+    folder, wanted, goes_on = _read_request(line, kinds)
     if "dry_run" in line.flags:
         print(describe(wanted))
         return 0
@@ -110,7 +117,7 @@ def _main(words: list[str]) -> int:
     return 0
 
 
-def _read_request(line: CommandLine) -> tuple[Folder, Search, bool]:
+def _read_request(line: CommandLine, kinds: Kinds) -> tuple[Folder, Search, bool]:
     """Return where, what, and whether it goes on."""
     wish = line.flags.get("resume")
     if wish is not None and wish != "auto":
@@ -122,21 +129,22 @@ def _read_request(line: CommandLine) -> tuple[Folder, Search, bool]:
             )
         folder = Folder(Path(expand(wish)))
         return folder, with_options(folder.read_search(), _options(line.flags)), True
-    wanted = _read_search(line)
+    wanted = _read_search(line, kinds)
     if wish == "auto" and "output" not in line.flags:
         raise UsageError("--resume auto looks for a search in --output FOLDER: give one")
     folder = new_folder(line.flags.get("output", "auto"), wanted)
     return folder, wanted, wish == "auto" and not folder.is_new()
 
 
-def _read_search(line: CommandLine) -> Search:
+def _read_search(line: CommandLine, kinds: Kinds) -> Search:
     given = dict(line.raw)
     searched = given.pop("search", {})
     if not isinstance(searched, Mapping):
         raise UsageError(f"--search needs a key, as in --search.optimizer.lr log:1e-5..1e-3, got {searched!r}")
-    stored = read_config(expand(line.flags["config"])) if "config" in line.flags else {}
+    files = [Path(expand(line.flags["config"]))] if "config" in line.flags else []
+    stored = read_layered(line.flags.get("recipe"), files)
     space = read_config(expand(line.flags["space"])) if "space" in line.flags else {}
-    return prepare(merge(stored, given), _over(space, searched), _options(line.flags))
+    return prepare(merge(stored, given, kinds), _over(space, searched), _options(line.flags))
 
 
 def _over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ all processes of the run decide alike, and a resumed trial as one that was never
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,6 +46,7 @@ class MedianPruning:
         self._config = config
         self._figures: Figures = {}
         self._study: Study | None = None
+        self._named = ""
 
     def on_run_start(self, context: CallbackContext) -> None:
         """Read what the others had."""
@@ -53,12 +55,18 @@ class MedianPruning:
                 f"callback median-pruning waits for {self._config.metric}, and this run holds no rows out: set data.eval"
             )
         self._study = _study_of(read_history(Path(self._config.history)), self._config)
+        names = (str(each["name"]).rpartition("/")[2] for each in context.config.get("evaluations", ()))
+        begins = (f"eval_{name.replace('-', '_')}_" for name in names)
+        self._named = max(filter(self._config.metric.startswith, begins), key=len, default="")
 
     def on_evaluate_end(self, context: CallbackContext) -> Control | None:
         """Compare; where it is worse, the run ends."""
         assert self._study is not None, "on_run_start comes first"
         assert context.record is not None, "an evaluation has a record"
-        value = self._figures[context.step] = figure(context.record.as_dict(), self._config.metric)
+        values = context.record.as_dict()
+        if not self._is_due(values):
+            return None
+        value = self._figures[context.step] = figure(values, self._config.metric)
         if not isfinite(value):
             return Control(stop=True, say=f"{self._config.metric} is {value}; the run ends")
         if not _is_worse(self._study, self._figures):
@@ -67,6 +75,10 @@ class MedianPruning:
         return Control(
             stop=True, say=f"{self._config.metric} of {best:.4f} is worse than half of the earlier trials; the run ends"
         )
+
+    def _is_due(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the run's evaluation that gives the figure has run: some do at every n-th alone."""
+        return not self._named or any(name.startswith(self._named) for name in values)
 
     def state_dict(self) -> dict[str, Any]:
         """The figures so far."""

@@ -124,7 +124,7 @@ def _settings(options: Mapping[str, Any]) -> tuple[Settings, list[Fault]]:
         return Settings(**options), []
     except ValidationError as error:
         wrong = {str(each["loc"][0]) for each in error.errors()}
-        faults = [replace(fault, key=fault.key.lstrip(".")) for fault in faults_of(error, Settings, "")]
+        faults = [fault._replace(key=fault.key.lstrip(".")) for fault in faults_of(error, Settings, "")]
         return Settings(**{key: value for key, value in options.items() if key not in wrong}), faults
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt_core import MtError, UsageError
 from mt_train import RunConfig
-from mt_train.command import duration, expand, merge, next_run_folder, notice, read_config
+from mt_train.command import duration, expand, installed_kinds, merge, next_run_folder, notice, read_config
 
 from .folder import Folder, refuse_other, unusable_error
 from .process import STOPPED, Order, Runner, Watch, last_words
@@ -56,7 +56,7 @@ def search(
             raise UsageError("resume goes on with the search in output: give that folder, and neither config nor space")
         folder = Folder(Path(expand(str(output))))
         return go_on(folder, with_options(folder.read_search(), options))
-    raw = config.as_raw() if isinstance(config, RunConfig) else _read(config)
+    raw = merge({}, config.as_raw() if isinstance(config, RunConfig) else _read(config), installed_kinds())
     wanted = prepare(raw, _read(space), options)
     return begin(new_folder(output, wanted), wanted)
 

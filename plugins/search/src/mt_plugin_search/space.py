@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -63,7 +64,10 @@ class Range:
             return tuple(range(int(self.low), int(self.high) + 1, int(self.step or 1)))
         if self.step is None:
             return None
-        return tuple(self.low + number * self.step for number in range(self.steps + 1))
+        # In decimals, as a person writes them: 3 * 0.1 is 0.30000000000000004, and beyond a range that ends at 0.3.
+        low, step = Decimal(repr(self.low)), Decimal(repr(self.step))
+        inner = (float(low + number * step) for number in range(1, self.steps))
+        return (self.low, *inner, self.high)
 
     @property
     def steps(self) -> int:

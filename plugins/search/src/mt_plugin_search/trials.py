@@ -59,6 +59,8 @@ def read_run(folder: Path, metric: str) -> TrialFigures:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise MtError(f"{folder} ended without figures that can be read: {error}") from error
     evaluated = [record for record in records if any(name.startswith("eval_") for name in record)]
+    # some figures come at every n-th evaluation alone
+    evaluated = [record for record in evaluated if metric in record] or evaluated
     source = evaluated if metric.startswith("eval_") else records
     value = figure(source[-1] if source else {}, metric)
     figures = {int(record["step"]): figure(record, metric) for record in evaluated}

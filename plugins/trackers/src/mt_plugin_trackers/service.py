@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ from mt_core.files import make_folder, replace_file
 
 FOLDER = "trackers"
 """Folder of a run with the id that each service gave it."""
+_WORD = re.compile(r"[\w-]+")
 
 
 def package(name: str, extra: str) -> Any:
@@ -49,9 +51,9 @@ def figures(record: StepRecord) -> dict[str, float]:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values."""
+    """Dotted keys and their values. A mapping with other keys than words is a value itself: no service takes a pattern as a name."""
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and all(_WORD.fullmatch(str(each)) for each in value):
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

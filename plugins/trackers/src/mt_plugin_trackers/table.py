@@ -35,21 +35,17 @@ class CsvTracker:
 
     def __init__(self, path: Path, *, first_step: int) -> None:
         self._path = path
-        kept, damaged = _read(path)
-        if damaged:
-            with open(path.with_name(f"{path.name}{DAMAGED}"), "ab", opener=open_regular) as file:
-                file.writelines(damaged)
-        self._rows = [row for row in kept if int(row[FIRST]) <= first_step]
-        self._columns = list(dict.fromkeys(name for row in self._rows for name in row))
-        self._write_all()
+        rows = [row for row in self._read() if int(row[FIRST]) <= first_step]
+        self._columns = list(dict.fromkeys(name for row in rows for name in row))
+        self._write_all(rows)
 
     def log(self, record: StepRecord) -> None:
-        """Append one line."""
+        """Append one line. Raises ``MtError`` where a new figure comes, and the file is no table of this tracker any more."""
         row = {name: repr(value) for name, value in record.as_dict().items()}
-        self._rows.append(row)
         if new := [name for name in row if name not in self._columns]:
+            rows = self._read()  # and not kept in memory, which would grow with each step
             self._columns += new
-            self._write_all()
+            self._write_all([*rows, row])
             return
         with open(self._path, "ab", opener=open_regular) as file:
             file.write(self._lines([row]))
@@ -57,11 +53,19 @@ class CsvTracker:
     def close(self, *, failed: bool) -> None:
         """Every line is written already."""
 
-    def _write_all(self) -> None:
+    def _read(self) -> list[dict[str, str]]:
+        """Return the rows of the file, and set its damaged lines aside."""
+        rows, damaged = _read(self._path)
+        if damaged:
+            with open(self._path.with_name(f"{self._path.name}{DAMAGED}"), "ab", opener=open_regular) as file:
+                file.writelines(damaged)
+        return rows
+
+    def _write_all(self, rows: Iterable[Mapping[str, str]]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(self._path) as file:
             file.write(self._lines([dict(zip(self._columns, self._columns, strict=True))] if self._columns else []))
-            file.write(self._lines(self._rows))
+            file.write(self._lines(rows))
 
     def _lines(self, rows: Iterable[Mapping[str, str]]) -> bytes:
         text = io.StringIO()
