@@ -10,10 +10,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mt_core import DataError
+from mt_core import DataError, conversation
 from mt_plugin_alignment import Answer
 from mt_plugin_alignment.objectives.shapes import read_prompt
-from mt_plugin_alignment.reward_functions.texts import Exact, ExactConfig, Length, LengthConfig, Pattern, PatternConfig
+from mt_plugin_alignment.reward_functions.texts import (
+    Exact,
+    ExactConfig,
+    Length,
+    LengthConfig,
+    Pattern,
+    PatternConfig,
+    read_number,
+)
 from mt_tools.cli.data import main as mt_data
 from mt_tools.cli.eval import main as mt_eval
 from mt_train.cli.train import main
@@ -39,6 +47,42 @@ def test_rewards_look_at_texts() -> None:
     assert overlong.score([answer("abcd"), answer("abcdef"), answer("a" * 40)]) == [0.0, -0.5, -1.0]
 
 
+def test_a_match_that_leaves_the_group_out_is_no_text() -> None:
+    exact = Exact(ExactConfig(pattern=r"Answer: (\d+)|I do not know"))
+    told = [answer(text, answer="3") for text in ("I do not know", "Answer: 3", "Answer: 3? I do not know")]
+    assert exact.score(told) == [0.0, 1.0, 0.0]
+
+
+NUMBERS = [
+    ("so 3.50", "3.5", 1.0),
+    ("1,000 apples", 1000.0, 1.0),
+    ("the answer is .5", "0.5", 1.0),
+    (".5", "5", 0.0),
+    ("x = \u22125", "5", 0.0),
+    ("x = \u22125", "-5", 1.0),
+    ("it lost -$5", -5, 1.0),
+    ("9-2", "2", 1.0),
+    ("pages 10-12", "12", 1.0),
+    ("1 apple #### 7 apples, not 8", "so 7 #### 7", 1.0),
+    ("\u0665", "5", 0.0),
+    ("no, none", "5", 0.0),
+]
+
+
+@pytest.mark.parametrize(("text", "wanted", "score"), NUMBERS)
+def test_numbers_are_compared_as_decimals(text: str, wanted: Any, score: float) -> None:
+    assert Exact(ExactConfig(compare="number")).score([answer(text, answer=wanted)]) == [score]
+
+
+@pytest.mark.parametrize(("text", "wanted", "score"), NUMBERS)
+def test_the_reward_of_numbers_is_the_metric_of_evaluations(text: str, wanted: Any, score: float) -> None:
+    metric = pytest.importorskip(
+        "mt_plugin_evals.metrics.number"
+    )  # plugins do not import each other: both have the pattern
+    assert metric.Number(None).score(text, [str(wanted)], {"id": "row 1"})["number"] == score
+    assert [metric.read_number(each) for each in (text, str(wanted))] == [read_number(text), read_number(str(wanted))]
+
+
 @pytest.mark.parametrize("config", [PatternConfig, ExactConfig])
 def test_what_is_no_regular_expression_is_refused_as_an_option(config: Callable[..., Any]) -> None:
     with pytest.raises(ValidationError, match=r"'\(' is no regular expression: missing \)"):
@@ -57,6 +101,19 @@ def test_what_is_no_regular_expression_is_refused_as_an_option(config: Callable[
 )
 def test_a_row_is_a_prompt_whatever_answer_it_has(row: Mapping[str, Any], said: list[str]) -> None:
     assert [turn["content"] for turn in read_prompt({"id": "rows:1", **row})] == said
+
+
+@pytest.mark.parametrize("more", [{}, {"system": "Be brief."}, {"history": [["Hi", "Hello"]]}])
+def test_a_prompt_with_choices_has_them_as_sft_writes_them(more: Mapping[str, Any]) -> None:
+    row = {"id": "rows:1", "prompt": "Which is red?", "choices": ["rose", "sky"], **more}
+    asked = read_prompt({**row, "answer": "A"})
+    assert asked == conversation({**row, "answer": "A"})[:-1]
+    assert asked[-1]["content"] == "Which is red?\nA. rose\nB. sky\nAnswer:"
+    assert read_prompt(row) == asked, "rewards may need no answer"
+    written = {**row, "prompt": "Which is red? A. rose B. sky", "response": "A", "answer": "A"}
+    assert read_prompt(written) == conversation(written)[:-1], "it is written out already"
+    with pytest.raises(DataError, match="rows:1: field 'answer' is 'C'; it is a letter from A to B"):
+        read_prompt({**row, "answer": "C"})
 
 
 def test_a_row_without_a_prompt_is_refused_by_its_place() -> None:

@@ -183,6 +183,20 @@ def test_figures_are_of_the_answers_that_were_written_first() -> None:
     assert last["groups_resampled"] == pytest.approx(first["groups_alike"])
 
 
+@pytest.mark.parametrize(("name", "options"), [("grpo", {"group": 2, "resample": 1}), ("remax", {})])
+def test_the_bound_of_bad_answers_is_that_of_an_iteration(name: str, options: dict[str, Any]) -> None:
+    """Answers that are written again count, and greedy ones; the next iteration begins anew."""
+    wish = {"name": name, "on_bad_score": "skip", **options}
+    written = 12 if name == "grpo" else 6  # 3 prompts: 2 answers to each, twice; or 1 and the greedy one
+    made = objective(lambda answer: float("nan"), **wish, max_bad_scores=written)
+    for _ in range(2):
+        assert {each["reward"] for each in collect(made, Policy())} == {None}
+    with pytest.raises(
+        ComponentError, match=rf"reward one has failed for {written} answers of an iteration, .* is {written - 1}"
+    ):
+        collect(objective(lambda answer: float("nan"), **wish, max_bad_scores=written - 1), Policy())
+
+
 def test_what_stays_alike_is_learned_from_without_an_advantage() -> None:
     made, policy = objective(lambda answer: 1.0, group=2, resample=2), Policy()
     samples, figures = made.learn(collect(made, policy))
@@ -253,6 +267,21 @@ def test_an_answer_without_an_end_may_cost_something() -> None:
     samples, figures = made.learn(collect(made, Policy(end=False)))
     assert gained(samples)[0][0] == 0.5
     assert figures["reward"] == 1.0, "the record has what rewards say"
+
+
+def test_an_answer_without_an_end_sets_a_group_apart_that_scores_the_same() -> None:
+    """Its penalty is an advantage, so the group is not answered again, and no alarm counts it as alike."""
+
+    class Cuts(Policy):
+        def _draw(self, number: int, config: GenerationConfig) -> Generation:
+            self._end = number % 2 == 0
+            return super()._draw(number, config)
+
+    for penalty, asked, alike in ((0.0, 3, 1.0), (0.5, 1, 0.0)):
+        made, policy = objective(lambda answer: 1.0, group=2, resample=2, missing_eos_penalty=penalty), Cuts()
+        samples, figures = made.learn(collect(made, policy))
+        assert (len(policy.asked), figures["groups_alike"]) == (asked, alike)
+        assert {value > 0 for each in gained(samples[::2]) for value in each} == {penalty > 0}
 
 
 def test_a_correction_for_the_sampler_weighs_tokens_and_needs_its_numbers() -> None:

@@ -21,7 +21,7 @@ from one_rank import OneRank
 from mt_core import ComponentError, UsageError
 from mt_plugin_alignment import Answer
 from mt_plugin_alignment.reward_functions.python_file import PythonConfig, PythonReward
-from mt_plugin_alignment.scores import ScoreOptions, score_answers
+from mt_plugin_alignment.scores import BadAnswers, ScoreOptions, score_answers
 from mt_plugin_alignment.time_limit import TimeLimitReached, call_within
 
 NAN = math.nan
@@ -119,6 +119,19 @@ def test_answers_for_which_a_reward_fails_count_as_unscored_where_asked(
     assert f"reward mine: 1 of 3 answers count as unscored (first: {says})" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ComponentError, match=r"max-bad-scores is 0; the first: .*row 2\. Repair the reward"):
         scored(Says(scores), on_bad_score="skip", max_bad_scores=0)
+
+
+def test_calls_of_one_iteration_share_the_bound_of_bad_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    rewards, options = {"mine": Says([1.0, NAN, 1.0]), "both": Together([1.0, 1.0, 1.0])}, {"on_bad_score": "skip"}
+    bound, bad = ScoreOptions(**options, max_bad_scores=2), BadAnswers()  # type: ignore[arg-type]
+    for _ in range(2):
+        assert score_answers(rewards, ANSWERS, OneRank(), bound, bad=bad)["mine"] == [1.0, None, 1.0]  # type: ignore[arg-type]
+        assert "1 of 3 answers count as unscored" in " ".join(capsys.readouterr().err.split()), "those of this call"
+    with pytest.raises(
+        ComponentError, match=r"reward mine has failed for 3 answers of an iteration, .* is 2; the first"
+    ):
+        score_answers(rewards, ANSWERS, OneRank(), bound, bad=bad)  # type: ignore[arg-type]
+    score_answers(rewards, ANSWERS, OneRank(), bound, bad=BadAnswers())  # type: ignore[arg-type]
 
 
 def test_another_number_of_scores_is_never_skipped() -> None:
@@ -234,6 +247,22 @@ def test_a_file_that_is_none_or_does_not_run_is_refused_by_its_path(tmp_path: Pa
     ):
         with pytest.raises(UsageError, match=says):
             PythonReward(PythonConfig(path=path))
+
+
+def test_a_file_may_have_dataclasses_and_two_rewards_may_be_one_file(tmp_path: Path) -> None:
+    """A dataclass looks for its module where modules are kept; a file that does not run leaves nothing there."""
+    file, before = tmp_path / "mine.py", set(sys.modules)
+    file.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n@dataclass\nclass Verdict:\n    points: float\n\n"
+        "SEEN = []\n\ndef score(answers):\n    SEEN.extend(answers)\n    return [Verdict(float(len(SEEN))).points for _ in answers]\n"
+    )
+    one, other = (PythonReward(PythonConfig(path=file)) for _ in range(2))
+    assert (one.score(ANSWERS), other.score(ANSWERS)) == ([3.0] * 3, [3.0] * 3), "each has variables of its own"
+    assert len(found := set(sys.modules) - before) == 2
+    file.write_text("1 / 0")
+    with pytest.raises(UsageError, match="does not run"):
+        PythonReward(PythonConfig(path=file))
+    assert set(sys.modules) - before == found
 
 
 @pytest.mark.parametrize("options", [{"score_timeout": 0}, {"max_bad_scores": -1}, {"on_bad_score": "zero"}])

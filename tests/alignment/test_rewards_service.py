@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,13 @@ def test_answers_are_posted_in_batches_and_scores_come_back_in_their_order(servi
         "row": {"id": "row 1", "gold": 3},
     }
     assert service.headers[0]["Content-Type"] == "application/json"
+
+
+def test_what_json_does_not_know_is_sent_as_text(service: Service) -> None:
+    """Tables have times."""
+    asked = replace(answers("a")[0], row={"id": "row 1", "at": datetime(2024, 5, 6, tzinfo=UTC)})
+    assert reward(service).score([asked]) == [1]
+    assert service.asked[0]["answers"][0]["row"] == {"id": "row 1", "at": "2024-05-06 00:00:00+00:00"}
 
 
 def test_a_header_has_its_value_from_the_environment(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

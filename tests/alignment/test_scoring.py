@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mt_core import WeightsError
 from mt_plugin_alignment.score_command import main
-from mt_plugin_alignment.scoring import Scorer
+from mt_plugin_alignment.scoring import Scorer, score_rows
 from mt_train import load_run, train
 
 ROWS = [
@@ -74,6 +77,18 @@ def test_scores_do_not_depend_on_who_is_scored_beside_them(folder: Path, capsys:
     assert score(folder, "--batch-size", "8") == 0
     together = [json.loads(line)["scores"] for line in capsys.readouterr().out.splitlines()]
     assert [*chain(*alone)] == pytest.approx([*chain(*together)], abs=1e-6)
+
+
+def test_a_score_that_is_no_number_is_never_the_best() -> None:
+    class Broken:
+        def score(self, conversations: Sequence[Any], *, batch_size: int) -> list[float]:
+            return [1.0, *[math.nan] * (len(conversations) - 1)]
+
+    rows = [{"id": "rows:1", **ROWS[1]}, {"id": "rows:2", **ROWS[0]}]
+    with pytest.raises(
+        WeightsError, match=r"rows:2: the reward model's score of answer 1 is nan, .* no answer is the best"
+    ):
+        list(score_rows(Broken(), rows))  # type: ignore[arg-type]
 
 
 def test_best_rows_are_rows_for_sft(folder: Path) -> None:

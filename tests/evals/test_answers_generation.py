@@ -113,7 +113,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "top_p": ({"top_p": 1.5}, "top_p must be above 0 and at most 1; got 1.5"),
     "min_p": ({"min_p": -0.5}, "min_p must be between 0 and 1; got -0.5"),
     "typical_p": ({"typical_p": 1.0}, "typical_p must be above 0 and below 1; got 1.0"),
-    "repetition_penalty": ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0"),
+    "repetition_penalty": ({"repetition_penalty": 0.0}, "repetition_penalty must be 0.001 or more"),
     "no_repeat_ngram": ({"no_repeat_ngram": 0}, "no_repeat_ngram must be from 1 to"),
     "num_beams": ({"num_beams": 0}, "num_beams must be from 1 to 1,?024; got 0"),
     "two": ({"num_beams": 0, "top_p": 2.0}, "top_p must .*num_beams must"),

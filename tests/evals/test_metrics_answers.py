@@ -153,6 +153,29 @@ def test_the_longest_of_labels_that_begin_alike_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("labels", "answer", "said"),
+    [
+        ("正面,负面", "正面的评价", "正面"),
+        ("正面,负面", "负面。", "负面"),
+        ("正面,负面", "这是正面", None),
+        ("正,正面", "正面的", "正面"),
+        ("A,B", "A是正确的", "A"),
+        ("A,B", "Apple", None),
+        ("はい,いいえ", "はいそうです", "はい"),
+        ("ใช่,ไม่", "ใช่ครับ", "ใช่"),
+        ("да,нет", "давно", None),
+        ("да,нет", "Да, давно", "да"),
+        ("gut,mies", "gutä", None),
+    ],
+)
+def test_a_label_ends_with_its_word_where_words_have_spaces(labels: str, answer: str, said: str | None) -> None:
+    pytest.importorskip("sklearn")
+    metric, names = Classification(ClassificationConfig(labels=labels)), labels.split(",")  # type: ignore[arg-type]
+    found = metric.score(answer, [names[0]], ROW)["label"]
+    assert found == (-1 if said is None else names.index(said))
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"labels": "red"}, "at least 2 items"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -185,6 +186,22 @@ def test_choices_hold_the_answer_to_a_list(server: Server) -> None:
     answer = server.chat("so", choices=["yes", "no", "perhaps"], max_tokens=9)
     assert answer["choices"][0]["message"]["content"] in ("yes", "no", "perhaps")
     assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+def test_choices_in_which_a_text_would_end_are_refused(loaded: LoadedModel) -> None:
+    """By an end token, by the template's stop text; the server goes on."""
+    two_ends = replace(loaded, eos_ids=(*loaded.eos_ids, ord("!")))
+    with running(model_of(two_ends)) as server:
+        for path, own, string, end in [
+            ("chat/completions", {"messages": [{"role": "user", "content": "so"}]}, "ab<|im_end|>q", "<|im_end|>"),
+            ("chat/completions", {"messages": [{"role": "user", "content": "so"}]}, "n!o", "!"),
+            ("completions", {"prompt": "so"}, "n!o", "!"),
+        ]:
+            asked = {"model": "tiny", **own, "choices": ["yes", string], "max_tokens": 20}
+            status, answer, _ = server.ask("POST", f"/v1/{path}", asked)
+            assert (status, answer["error"]["param"]) == (400, "choices"), answer
+            assert f"the choice '{string}' has '{end}' in it" in answer["error"]["message"]
+        assert server.complete(prompt="so", choices=["ab<|im_end|>q"], max_tokens=20)["choices"][0]["text"]
 
 
 def test_penalties_are_openais(server: Server) -> None:

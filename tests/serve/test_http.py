@@ -120,6 +120,33 @@ def test_a_full_queue_says_when_to_come_back() -> None:
         server.complete(prompt="x", max_tokens=3)  # there is room again
 
 
+def test_a_request_for_more_texts_than_fit_is_refused_before_it_is_read(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,048 prompts with 128 texts each are a minute of work for the thread that reads prompts, which others wait for."""
+
+    def refuse(*_: Any) -> list[int]:
+        raise AssertionError("a prompt is tokenized")
+
+    with running(model_of(loaded), max_rows=2, max_queue=6) as server:
+        for fields, count in [
+            ({"prompt": ["a"] * 2048, "n": 128}, "262,144"),
+            ({"prompt": ["a"] * 5, "echo": True, "logprobs": 1}, "10"),
+            ({"prompt": ["a"] * 9, "echo": True, "max_tokens": 0}, "9"),
+        ]:
+            with monkeypatch.context() as patched:
+                patched.setattr("mt_plugin_serve.completions.text_ids", refuse)
+                asked = {"model": "tiny", "max_tokens": 1, **fields}
+                status, answer, _ = server.ask("POST", "/v1/completions", asked)
+            assert (status, answer["error"]["param"]) == (400, "n"), answer
+            assert f"{count} texts are asked for at once, and this server takes 8" in answer["error"]["message"]
+        messages = [{"role": "user", "content": "x"}]
+        status, answer, _ = server.ask("POST", "/v1/chat/completions", {"model": "tiny", "messages": messages, "n": 9})
+        assert (status, answer["error"]["param"]) == (400, "n"), answer
+        server.complete(prompt=["a"] * 4, echo=True, logprobs=1, max_tokens=1)
+        server.complete(prompt=["a"] * 8, echo=True, logprobs=1, max_tokens=0)
+
+
 @pytest.mark.parametrize("streamed", [True, False])
 def test_who_leaves_frees_the_row_within_two_steps(streamed: bool) -> None:
     """Whole answers and streams alike: the figures show it. A step takes so long that all else takes none."""

@@ -63,13 +63,13 @@ def test_a_prompt_has_one_begin_token_at_most_whatever_the_template(family: Load
     begin = family.tokenizer.bos_id
     for template in (None, *TEMPLATES):
         models = Models({"tiny": ServedModel("tiny", family, template_of(family, template))})
-        plan = plan_chat({"model": "tiny", "messages": MESSAGES, "max_tokens": 1}, models)
+        plan = plan_chat({"model": "tiny", "messages": MESSAGES, "max_tokens": 1}, models, 1)
         ids = list(plan.texts[0].request.ids)
         assert begin not in ids[1:], template
         stops: Any = models.default.template.stop_ids
         assert set(stops) | set(family.eos_ids) <= set(plan.texts[0].request.end_ids), "it ends where its turns do"
     for prompt in ("Which", "<s>Which"):
-        ids = list(plan_completion({"model": "tiny", "prompt": prompt}, models).texts[0].request.ids)
+        ids = list(plan_completion({"model": "tiny", "prompt": prompt}, models, 1).texts[0].request.ids)
         assert ids.count(begin) <= 1
 
 

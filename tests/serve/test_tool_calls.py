@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mt_core.errors import DataError
 from mt_core.generation import Finish
 from mt_plugin_serve.answers import TextAnswer
-from mt_plugin_serve.tool_calls import CALL_FORMATS, CallReader, find_reader
+from mt_plugin_serve.tool_calls import CALL_FORMATS, Call, CallReader, find_reader
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_plugin_standard.tokenizers.huggingface import build_huggingface
 from mt_plugin_standard.tokenizers.huggingface_config import HuggingFaceConfig
@@ -130,6 +130,13 @@ TEXTS = [
     (2, f"[TOOL_CALLS] [{CALL}, {CALL}]", "", ["f", "f"]),
     (3, '{"name": "f", "parameters": {"a": 1}}', "", ["f"]),
     (3, f" [{CALL}]", "", ["f"]),
+    (3, '{"type": "function", "function": "f", "arguments": {"a": 1}}', "", ["f"]),
+    (3, '{"type": "function", "function": "f", "parameters": {"a": 1}}', "", ["f"]),
+    (3, '{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}', "", ["f"]),
+    (3, '{"name": "f", "function": 5}', '{"name": "f", "function": 5}', []),
+    (3, '{"name": "f", "function": null}', '{"name": "f", "function": null}', []),
+    (3, '{"name": "f", "function": ["f"]}', '{"name": "f", "function": ["f"]}', []),
+    (0, '<tool_call>{"function": "f", "arguments": {}}</tool_call>', "", ["f"]),
     (3, '{"answer": 5}', '{"answer": 5}', []),
     (3, "Plain text {", "Plain text {", []),
 ]
@@ -150,3 +157,18 @@ def test_text_before_a_call_does_not_wait_for_the_end() -> None:
 def test_a_call_that_is_cut_short_is_text() -> None:
     text = f"<tool_call>{CALL}</tool_call>"
     assert pieces(text, 0, 3, "length")[:3] == (text, [], "length")
+
+
+DEEP = ["[" * 20_000, '{"a":' * 20_000, '{"name": "f", "arguments": {"a": ' + "[" * 20_000 + "]" * 20_000 + "}}"]
+
+
+@pytest.mark.parametrize("text", DEEP, ids=range(len(DEEP)))
+def test_json_that_is_too_deep_is_text(text: str) -> None:
+    assert pieces(text, 3, len(text))[:3] == (text, [], "stop")
+    call = f"<tool_call>{text}</tool_call>"
+    assert pieces(call, 0, len(call))[:3] == (call, [], "stop")
+
+
+def test_arguments_are_those_beside_the_name_of_a_function() -> None:
+    text = '{"type": "function", "function": "f", "arguments": {"a": 1}}'
+    assert CALL_FORMATS[3].parse(text) == (Call("f", '{"a": 1}'),)

@@ -148,3 +148,20 @@ def test_a_server_that_breaks_off_is_asked_again(url: str, engine: StandIn, monk
     assert found.keys() == {7, 9}
     assert len(found[7]) <= 4
     assert len(found[9]) <= 2
+
+
+def test_a_prompt_with_room_for_fewer_tokens_than_a_text_is_to_have_is_answered_as_here(
+    ask: Callable[..., str], url: str, engine: StandIn, tmp_path: Path
+) -> None:
+    """The last prompt leaves room for fewer than ten tokens."""
+    words = ("--greedy", "--min-new-tokens", "10")
+    ask("here.jsonl", *words)
+    ask("there.jsonl", *words, "--backend", "vllm", "--backend-option", f"url={url}")
+    here, there = lines(tmp_path / "here.jsonl"), lines(tmp_path / "there.jsonl")
+    assert [each["finish"] for each in there] == [each["finish"] for each in here]
+    assert there[3] == here[3]
+    assert here[3]["finish"] == "context"
+    requests = [content for path, content in engine.said if path == "/v1/completions"]
+    asked = sorted((each["min_tokens"], each["max_tokens"]) for each in requests)
+    assert asked[0][0] == asked[0][1] < 10
+    assert asked[1:] == [(10, 12)] * 3

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from llama_subject import FILES, LlamaSubject, open_evaluation, write_llama
 from scripted_subject import CharacterTokenizer, ScriptedSubject
 
-from mt_core import DataError, UsageError
+from mt_core import DataError, UsageError, WeightsError
 
 HEAD = "The following are multiple choice questions (with answers) about marketing.\n\n"
 SHOT = "The four Ps are product, price, place and\nA. people\nB. promotion\nC. profit\nD. process\nAnswer: B\n\n"
@@ -127,6 +127,26 @@ def test_a_choice_without_a_token_of_its_own_is_named(write: Write) -> None:
     evaluation = open_evaluation("multiple-choice", rows=rows, delimiter="")
     with pytest.raises(DataError, match=r"own\.jsonl:1: 'x' has no token of its own behind the prompt"):
         evaluation.run(ScriptedSubject(tokenizer=Joins()))
+
+
+def test_a_choice_without_a_text_is_named(write: Write) -> None:
+    rows = write({"prompt": "Which?", "choices": ["x", "y"], "word": "", "answer": 0})
+    evaluation = open_evaluation("multiple-choice", rows=rows, prompt="{prompt} {choice}", target="{word}")
+    with pytest.raises(
+        DataError, match=r"own\.jsonl:1: the target of choice 1 is empty, so that there is nothing to score"
+    ):
+        evaluation.run(ScriptedSubject())
+
+
+@pytest.mark.parametrize("broken", [" a", " b", "Answer: b"])
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_score_that_is_no_number_is_never_the_likeliest(write: Write, broken: str, value: float) -> None:
+    rows = write({"prompt": "Q", "choices": ["a", "b"], "answer": 0})
+    evaluation = open_evaluation("multiple-choice", rows=rows, unconditional="Answer:")
+    subject = ScriptedSubject(lambda context, target: value if broken in (target, context + target) else -1.0)
+    says = rf"own\.jsonl:1: the model's log-probability of '{broken[-2:]}' is {value}, .* broken, or overflow .* \(--dtype fp32"
+    with pytest.raises(WeightsError, match=says):
+        evaluation.run(subject)
 
 
 def test_measures_divide_by_characters_and_bytes_and_take_the_choice_alone_off(write: Write) -> None:

@@ -15,6 +15,8 @@ ROWS: dict[str, tuple[dict[str, Any], list[bool]]] = {
     "trained as numbers": ({"trained": [0, 0, 1]}, [False, False, True]),
     "a mask of TRL": ({"completion_mask": [0, 1, 1]}, [False, True, True]),
     "both masks of TRL": ({"completion_mask": [0, 1, 1], "assistant_masks": [1, 1, 0]}, [False, True, False]),
+    "columns of other rows": ({"labels": None, "trained": None, "attention_mask": None}, [True, True, True]),
+    "labels of other rows": ({"labels": None, "completion_mask": [0, 1, 1]}, [False, True, True]),
     "nothing is padding": ({"attention_mask": [1, 1, 1]}, [True, True, True]),
 }
 

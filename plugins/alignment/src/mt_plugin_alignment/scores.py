@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from mt_core import ComponentError, MtConfig, MtError, first_line, notice
+from mt_train import describe_failure
 
-from .failures import describe_failure
 from .reward_functions.base import ScoresTogether
 from .time_limit import TimeLimitReached, call_within
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 def figure_of(name: str, prefix: str = "reward") -> str:
     """Return the name that a figure of this reward has in records."""
     return f"{prefix}_{name.replace('-', '_')}"
+
+
+BadAnswers = dict[str, list[str]]
+"""Faults of rewards in an iteration, by the name of the reward: an entry for each answer that it could not score."""
 
 
 class ScoreOptions(MtConfig):
@@ -45,16 +49,23 @@ class ScoreOptions(MtConfig):
 
 
 def score_answers(
-    rewards: Mapping[str, Reward], answers: Sequence[Answer], policy: Policy, options: ScoreOptions | None = None
+    rewards: Mapping[str, Reward],
+    answers: Sequence[Answer],
+    policy: Policy,
+    options: ScoreOptions | None = None,
+    *,
+    bad: BadAnswers | None = None,
 ) -> dict[str, list[float | None]]:
     """Return the scores of each reward, by name; ``None`` for an answer that it cannot score. Collective.
 
+    ``bad`` counts the answers for which rewards have failed over all calls of an iteration; without it each call counts for itself.
     ``score`` runs on rank 0 alone, ``score_together`` on every rank. Raises ``ComponentError`` for a reward that raises, takes too
     long, gives another number of scores than there are answers, or a score that is no finite number: an infinite one would be the
     advantage of a whole group.
     """
+    options, bad = options or ScoreOptions(), {} if bad is None else bad
     return {
-        name: _scores(_Scoring(name, each, options or ScoreOptions()), answers, policy)
+        name: _scores(_Scoring(name, each, options, bad.setdefault(name, [])), answers, policy)
         for name, each in rewards.items()
     }
 
@@ -69,11 +80,11 @@ def _scores(scoring: _Scoring, answers: Sequence[Answer], policy: Policy) -> lis
 class _Scoring:
     """One reward, asked and checked."""
 
-    def __init__(self, name: str, reward: Reward, options: ScoreOptions) -> None:
+    def __init__(self, name: str, reward: Reward, options: ScoreOptions, bad: list[str]) -> None:
         self.reward = reward
         self._name, self._options = name, options
         self._timeout: float | None = getattr(reward, "timeout", None) or options.score_timeout
-        self._bad: list[str] = []
+        self._bad, self._earlier = bad, len(bad)
 
     def alone(self, answers: Sequence[Answer]) -> list[float | None]:
         """Ask the reward within its time, and check what it gives."""
@@ -128,10 +139,8 @@ class _Scoring:
                 f"reward {self._name} gives {len(found)} scores for {len(answers)} answers; give one for each, None where there is none"
             )
         numbers = [self._number(score, answer) for score, answer in zip(found, answers, strict=True)]
-        if self._bad:
-            notice(
-                f"reward {self._name}: {len(self._bad)} of {len(answers)} answers count as unscored (first: {self._bad[0]})"
-            )
+        if own := self._bad[self._earlier :]:
+            notice(f"reward {self._name}: {len(own)} of {len(answers)} answers count as unscored (first: {own[0]})")
         return numbers
 
     def _number(self, score: Any, answer: Answer) -> float | None:

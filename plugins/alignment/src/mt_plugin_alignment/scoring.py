@@ -5,12 +5,13 @@ Shapes: B rows, T tokens, D model width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mt_core import DataError, Row, Sample, UsageError
+from mt_core import DataError, Row, Sample, UsageError, WeightsError
 from mt_core.nn import TokenObjective, objective_modules
 
 from .objectives.shapes import read_answers
@@ -102,15 +103,28 @@ def batches(rows: Sequence[Sequence[int]], batch_size: int) -> list[list[int]]:
 
 
 def score_rows(scorer: Scorer, rows: Sequence[Row], *, batch_size: int = 8) -> Iterator[dict[str, Any]]:
-    """Yield for each row its id, the ``scores`` of its answers, the number of the ``best`` one, and of a pair whether that was chosen."""
+    """Yield for each row its id, the ``scores`` of its answers, the number of the ``best`` one, and of a pair whether that was chosen.
+
+    Raises ``WeightsError`` for a score that is not a number: the highest one of NaNs would be that of the first answer.
+    """
     asked = [read_answers(row) for row in rows]
     flat = [[*each.prompt, *answer] for each in asked for answer in each.answers]
     scores = iter(scorer.score(flat, batch_size=batch_size))
     for each in asked:
         own = [next(scores) for _ in each.answers]
+        _require_finite(each.row_id, own)
         best = max(range(len(own)), key=own.__getitem__)  # the first of equals
         found: dict[str, Any] = {"id": each.row_id, "scores": own, "best": best}
         yield found | ({"correct": own[0] > own[1]} if each.are_sides else {})
+
+
+def _require_finite(row_id: str, scores: Sequence[float]) -> None:
+    for number, score in enumerate(scores, 1):
+        if not math.isfinite(score):
+            raise WeightsError(
+                f"{row_id}: the reward model's score of answer {number} is {score}, which is no finite number, so that no answer is the"
+                " best. Its weights are broken, or overflow in this precision: take another checkpoint, or weights written in fp32"
+            )
 
 
 def best_row(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from mt_core import Tokenizer
 from mt_train.generation import GrowingText, TokenOutput, TokenScore
 
+from .scores import TokenTexts
 from .tool_calls import Call, CallReader
 
 FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"}
@@ -39,14 +40,14 @@ class TextAnswer:
     reader: CallReader | None = None
     tokens: list[int] = field(default_factory=list)
     """All that were produced, one that ended the text included."""
-    offset: int = 0
-    """Characters of the answer before the next token."""
     _text: str = ""
     _shown: int = 0
     _waiting: list[tuple[int, TokenScore]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._growing = GrowingText(self.tokenizer)
+        self.texts = TokenTexts(self.tokenizer)
+        """Texts of the tokens whose scores are told."""
 
     def take(self, output: TokenOutput) -> Piece:
         """Return what is certain with one more token."""

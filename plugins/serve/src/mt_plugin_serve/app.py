@@ -31,7 +31,7 @@ from .models import Models
 from .plans import Plan, Text
 from .scores import token_text
 
-Planner = Callable[[Mapping[str, Any], Models], Plan]
+Planner = Callable[[Mapping[str, Any], Models, int], Plan]
 Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
 _TextEvent = tuple[Text, TokenOutput | tuple[TokenScore, ...]]
 
@@ -86,7 +86,7 @@ class Service:
     async def _read(self, planner: Planner, scope: Scope, receive: Receive) -> Plan:
         body = await read_body(scope, receive, self._limits.max_body)
         return await asyncio.get_running_loop().run_in_executor(
-            self._planning, lambda: planner(read_object(body), self._models)
+            self._planning, lambda: planner(read_object(body), self._models, self._engine.capacity)
         )
 
     def _refuse_when_ending(self) -> None:
@@ -96,14 +96,7 @@ class Service:
             raise ApiError("the server ends, and takes nothing new", status=503, headers={**CLOSE, "retry-after": "5"})
 
     def _refuse_when_full(self, plan: Plan) -> None:
-        jobs = plan.count_jobs()
-        if jobs > self._engine.capacity:
-            raise ApiError(
-                f"{jobs:,} texts are asked for at once, and this server takes {self._engine.capacity:,}; ask for fewer"
-                " (n, or prompts)",
-                field="n",
-            )
-        if jobs > self._engine.free:
+        if plan.count_jobs() > self._engine.free:
             raise ApiError(
                 f"{self._engine.capacity - self._engine.free:,} texts run or wait, of {self._engine.capacity:,}; try later",
                 status=429,

@@ -15,7 +15,7 @@ from .errors import ApiError
 from .fields import Fields, flag, only, show, text, whole
 from .messages import read_messages, read_tools, with_tools
 from .models import Models, ServedModel
-from .plans import Form, Plan, Text, TextOptions, build_requests
+from .plans import Form, Plan, Text, TextOptions, build_requests, refuse_too_many
 from .sampling import MOST_TOKENS, read_sampling, read_streaming
 from .scores import chat_scores
 from .tool_calls import CallReader
@@ -34,8 +34,8 @@ REFUSED = {
 """Fields of OpenAI's chats that nothing here does."""
 
 
-def plan_chat(raw: Mapping[str, Any], models: Models) -> Plan:
-    """Return what a request asks for. Raises ``ApiError`` that names what is wrong with it."""
+def plan_chat(raw: Mapping[str, Any], models: Models, capacity: int) -> Plan:
+    """Return what a request asks for, of at most ``capacity`` texts. Raises ``ApiError`` that names what is wrong with it."""
     fields = Fields(raw)
     model = models.find(fields.require("model", text))
     messages = fields.require("messages", read_messages)
@@ -50,6 +50,7 @@ def plan_chat(raw: Mapping[str, Any], models: Models) -> Plan:
     fields.refuse(REFUSED)
     sampling = read_sampling(fields, model.vocabulary, most)
     fields.close()
+    refuse_too_many(sampling.n, capacity)
     prompt = _prompt(model, with_tools(messages, tools) if tools else messages)
     options = TextOptions(
         model=model,
@@ -130,7 +131,7 @@ class ChatForm(Form):
         if piece.calls:
             calls = _calls(piece)
             delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(calls)]
-        scores = chat_scores(text.answer.tokenizer, piece.scores) if piece.scores else None
+        scores = chat_scores(text.answer.texts, piece.scores) if piece.scores else None
         return _chunk(text, delta, scores, piece.finish)
 
     def choice(self, text: Text, pieces: Sequence[Piece], prompt_scores: Sequence[TokenScore] | None) -> dict[str, Any]:
@@ -144,7 +145,7 @@ class ChatForm(Form):
         return {
             "index": text.index,
             "message": message,
-            "logprobs": chat_scores(text.answer.tokenizer, scores) if text.answer.scored else None,
+            "logprobs": chat_scores(text.answer.texts, scores) if text.answer.scored else None,
             "finish_reason": pieces[-1].finish,
         }
 

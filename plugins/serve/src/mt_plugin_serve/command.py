@@ -172,7 +172,11 @@ def _open(arguments: argparse.Namespace) -> Models:
         if base in adapters:
             raise UsageError(f"an adapter and the weights are both called {base!r}; give --name NAME")
         loaded, several = load_adapters(
-            adapters, weights=arguments.weights, model=arguments.model, dtype=arguments.dtype
+            adapters,
+            weights=arguments.weights,
+            model=arguments.model,
+            dtype=arguments.dtype,
+            quantizer=arguments.quantizer,
         )
     else:
         loaded = open_source(arguments)

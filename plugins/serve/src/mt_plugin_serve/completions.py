@@ -13,9 +13,9 @@ from .answers import Piece, TextAnswer
 from .errors import ApiError
 from .fields import Fields, flag, only, show, text, whole
 from .models import Models, ServedModel
-from .plans import Form, Plan, Text, TextOptions, build_requests
+from .plans import Form, Plan, Text, TextOptions, build_requests, refuse_too_many
 from .sampling import MOST_TOKENS, read_sampling, read_streaming
-from .scores import completion_scores
+from .scores import add_scores, empty_scores
 
 MOST_TOP = 20
 DEFAULT_TOKENS = 16
@@ -24,8 +24,8 @@ MOST_PROMPTS = 2048
 REFUSED = {"suffix": "nothing is filled in between two texts"}
 
 
-def plan_completion(raw: Mapping[str, Any], models: Models) -> Plan:
-    """Return what a request asks for. Raises ``ApiError`` that names what is wrong with it."""
+def plan_completion(raw: Mapping[str, Any], models: Models, capacity: int) -> Plan:
+    """Return what a request asks for, of at most ``capacity`` texts. Raises ``ApiError`` that names what is wrong with it."""
     fields = Fields(raw)
     model = models.find(fields.require("model", text))
     prompts = fields.require("prompt", lambda value: _read_prompts(value, model))
@@ -39,6 +39,8 @@ def plan_completion(raw: Mapping[str, Any], models: Models) -> Plan:
     fields.take("best_of", only(sampling.n, why=f"no texts are made to be thrown away; n is {sampling.n}"), None)
     fields.refuse(REFUSED)
     fields.close()
+    jobs = max(1, (most > 0) + (echo and top is not None))  # an answer, and log-probabilities of the prompt
+    refuse_too_many(len(prompts) * sampling.n * jobs, capacity)
     options = TextOptions(model=model, sampling=sampling, streaming=streaming, converses=False, top=top)
     names = ["prompt"] if len(prompts) == 1 else [f"prompt[{place}]" for place in range(len(prompts))]
     ids = [_ids(model, prompt, name) for prompt, name in zip(prompts, names, strict=True)]
@@ -112,8 +114,11 @@ def _scores(
 ) -> dict[str, Any] | None:
     if not text.answer.scored:
         return None
-    prompt: list[TokenScore | int] = [] if prompt_scores is None else [text.request.ids[0], *prompt_scores]
-    found, text.answer.offset = completion_scores(text.answer.tokenizer, [*prompt, *scores], text.answer.offset)
+    texts, found = text.answer.texts, empty_scores()
+    if prompt_scores is not None:
+        add_scores(found, texts, [text.request.ids[0], *prompt_scores])
+        texts.begin(len(text.prompt or ""))
+    add_scores(found, texts, scores)
     return found
 
 

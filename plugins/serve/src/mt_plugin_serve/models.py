@@ -34,7 +34,7 @@ class ServedModel:
     @property
     def vocabulary(self) -> int:
         """Ids that there are: the model may have more rows than its tokenizer has tokens, and the reverse."""
-        return self.loaded.tokenizer.size
+        return min(self.loaded.tokenizer.size, self.loaded.vocabulary or self.loaded.tokenizer.size)
 
     def describe(self) -> dict[str, Any]:
         """Return what ``/v1/models`` says of it."""

@@ -124,16 +124,29 @@ def build_requests(
         except MtError as error:
             raise ApiError(f"{name}: {error}", field=name.partition("[")[0]) from error
         for number in range(options.sampling.n):
-            made = continuer.request(prompt, place * options.sampling.n + number, streams=options.streaming.on)
-            yield (
-                place,
-                replace(
-                    made,
-                    top_logprobs=options.top,
-                    logit_bias=options.sampling.logit_bias,
-                    end_ids=(*made.end_ids, *options.end_ids),
-                ),
-            )
+            yield place, _build_request(options, continuer, prompt, place * options.sampling.n + number)
+
+
+def _build_request(options: TextOptions, continuer: Continuer, prompt: PromptIds, index: int) -> Request:
+    try:
+        made = continuer.request(prompt, index, streams=options.streaming.on)
+        return replace(
+            made,
+            top_logprobs=options.top,
+            logit_bias=options.sampling.logit_bias,
+            end_ids=(*made.end_ids, *options.end_ids),
+        )
+    except MtError as error:  # a text would end within a choice
+        raise ApiError(str(error), field="choices") from error
+
+
+def refuse_too_many(jobs: int, capacity: int) -> None:
+    """Raise ``ApiError`` for more texts than the server ever takes at once: before their requests are built, which takes its time."""
+    if jobs > capacity:
+        raise ApiError(
+            f"{jobs:,} texts are asked for at once, and this server takes {capacity:,}; ask for fewer (n, or prompts)",
+            field="n",
+        )
 
 
 def _check_room(model: ServedModel, prompt: PromptIds, name: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mt_core import Tokenizer
-from mt_train.generation import TokenScore
+from mt_train.generation import GrowingText, TokenScore
 
 LOWEST = -9999.0
 """OpenAI's log-probability of a token that cannot be; JSON has no infinity."""
@@ -15,57 +15,101 @@ _INCOMPLETE = "\ufffd"
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
     """Return the text of a token by itself; ``token_id:N`` for one that has none, or is only a part of a character."""
-    text = tokenizer.decode([token])
-    return f"token_id:{token}" if not text or _INCOMPLETE in text else text
+    return _name(token, _whole(tokenizer.decode([token])))
 
 
-def chat_scores(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> dict[str, Any]:
-    """Return ``logprobs`` of a choice of a chat."""
-    return {
-        "content": [
-            {
-                **_entry(tokenizer, score.token, score.logprob),
-                "top_logprobs": [_entry(tokenizer, token, logprob) for token, logprob in score.top],
-            }
-            for score in scores
-        ],
-        "refusal": None,
-    }
+def _whole(text: str) -> str | None:
+    return None if not text or _INCOMPLETE in text else text
 
 
-def _entry(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
-    text = token_text(tokenizer, token)
-    is_text = bool(tokenizer.decode([token])) and not text.startswith("token_id:")
-    return {"token": text, "logprob": max(logprob, LOWEST), "bytes": list(text.encode()) if is_text else None}
+def _name(token: int, text: str | None) -> str:
+    return f"token_id:{token}" if text is None else text
 
 
-def completion_scores(
-    tokenizer: Tokenizer, scores: Sequence[TokenScore | int], offset: int
-) -> tuple[dict[str, list[Any]], int]:
-    """Return ``logprobs`` of a choice of a completion, of tokens from the character ``offset`` on, and where the text goes on.
+class TokenTexts:
+    """Texts of the tokens of an answer, in order, and the character that each begins at.
 
-    A token without a score is the first one of a prompt.
+    A token's text is what it adds to the last one before it that has a text: many a tokenizer drops the blank of the first token of a
+    text, and of one that is decoded alone. At the start of a text there is none before it.
     """
-    found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.begin(0)
+
+    def begin(self, offset: int) -> None:
+        """Begin a text of its own at this character of the answer."""
+        self._offset, self._growing = offset, GrowingText(self._tokenizer)
+        self._anchor: tuple[list[int], str] = ([], "")
+        self._known: dict[int, str | None] = {}
+
+    def text(self, token: int) -> str | None:
+        """Return the text that a token has in the next place; ``None`` for one without, or with only a part of a character."""
+        if token not in self._known:
+            self._known[token] = self._read(token)
+        return self._known[token]
+
+    def _read(self, token: int) -> str | None:
+        ids, before = self._anchor
+        text = self._tokenizer.decode([*ids, token])
+        if not text.startswith(before):
+            text, before = self._tokenizer.decode([token]), ""
+        return _whole(text[len(before) :])
+
+    def name(self, token: int) -> str:
+        """Return the text of a token, or ``token_id:N``."""
+        return _name(token, self.text(token))
+
+    def push(self, token: int) -> int:
+        """Take the next token, and return the character that it begins at. All parts of a character begin where it does."""
+        text, growing = self.text(token), self._growing
+        begin = growing.length
+        growing.push(token)
+        if text is not None and growing.window.endswith(text):
+            begin = growing.before + len(growing.window) - len(text)
+        growing.forget(growing.length)
+        self._known = {}
+        if alone := _whole(self._tokenizer.decode([token])):
+            self._anchor = ([token], alone)
+        return self._offset + begin
+
+
+def chat_scores(texts: TokenTexts, scores: Sequence[TokenScore]) -> dict[str, Any]:
+    """Return ``logprobs`` of a choice of a chat, of its next tokens."""
+    content = []
     for score in scores:
-        token = score if isinstance(score, int) else score.token
-        found["tokens"].append(token_text(tokenizer, token))
-        found["text_offset"].append(offset)
-        offset += len(tokenizer.decode([token]))
-        if isinstance(score, int):
-            found["token_logprobs"].append(None)
-            found["top_logprobs"].append(None)
-            continue
-        found["token_logprobs"].append(max(score.logprob, LOWEST))
-        found["top_logprobs"].append(_by_text(tokenizer, [(token, score.logprob), *score.top]))
-    return found, offset
+        top = [_entry(texts, token, logprob) for token, logprob in score.top]
+        content.append({**_entry(texts, score.token, score.logprob), "top_logprobs": top})
+        texts.push(score.token)
+    return {"content": content, "refusal": None}
 
 
-def _by_text(tokenizer: Tokenizer, likeliest: Sequence[tuple[int, float]]) -> dict[str, float]:
+def _entry(texts: TokenTexts, token: int, logprob: float) -> dict[str, Any]:
+    text = texts.text(token)
+    told = None if text is None else list(text.encode())
+    return {"token": _name(token, text), "logprob": max(logprob, LOWEST), "bytes": told}
+
+
+def empty_scores() -> dict[str, list[Any]]:
+    """Return ``logprobs`` of a choice of a completion without tokens."""
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
+def add_scores(found: dict[str, list[Any]], texts: TokenTexts, scores: Sequence[TokenScore | int]) -> None:
+    """Add the next tokens to ``logprobs`` of a choice of a completion. A token without a score is the first one of a prompt."""
+    for score in scores:
+        scored, token = (None, score) if isinstance(score, int) else (score, score.token)
+        found["tokens"].append(texts.name(token))
+        found["token_logprobs"].append(scored and max(scored.logprob, LOWEST))
+        found["top_logprobs"].append(scored and _by_text(texts, [(token, scored.logprob), *scored.top]))
+        found["text_offset"].append(texts.push(token))
+
+
+def _by_text(texts: TokenTexts, likeliest: Sequence[tuple[int, float]]) -> dict[str, float]:
     """Text of a token → log-probability; of two tokens with one text the second is named by its id."""
     named: dict[str, tuple[int, float]] = {}
     for token, logprob in likeliest:
-        text = token_text(tokenizer, token)
+        text = texts.name(token)
         if text in named and named[text][0] != token:
             text = f"token_id:{token}"
         named[text] = (token, max(logprob, LOWEST))

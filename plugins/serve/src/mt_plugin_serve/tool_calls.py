@@ -53,7 +53,7 @@ class CallFormat:
         """Return the calls that a text from ``begin`` on is; none where it is anything else."""
         try:
             return tuple(self._calls(text))
-        except ValueError:
+        except (ValueError, RecursionError):  # also JSON that is too deep
             return ()
 
     def _calls(self, text: str) -> Iterator[Call]:
@@ -84,8 +84,12 @@ def _read(value: Any, name: str | None) -> Iterator[Call]:
     for each in value if isinstance(value, list) else [value]:
         if not isinstance(each, dict):
             raise ValueError("a call is an object")
-        each = each.get("function", each)
-        yield _call(each.get("name"), each.get("arguments", each.get("parameters", {})))
+        function = each.get("function", each)
+        if isinstance(function, str):  # the name alone
+            function = {**each, "name": function}
+        if not isinstance(function, dict):
+            raise ValueError("a function is a name, or an object")
+        yield _call(function.get("name"), function.get("arguments", function.get("parameters", {})))
 
 
 def _call(name: Any, arguments: Any) -> Call:

@@ -50,7 +50,7 @@ class VllmBackend:
                 pool.submit(
                     self._ask,
                     PromptGroup(tuple(ids), key, 1),
-                    replace(config, max_new_tokens=most[key]),
+                    _limit_tokens(config, most[key]),
                     end_ids,
                     model,
                 ): key
@@ -89,3 +89,9 @@ class VllmBackend:
                 f"{self._config.url} serves {', '.join(found)}: a model and its adapters; say which (--backend-option served_model=NAME)"
             )
         return found[0]
+
+
+def _limit_tokens(config: GenerationConfig, most: int) -> GenerationConfig:
+    """Return the config for a prompt that leaves room for ``most`` new tokens, which may be fewer than a text is to have."""
+    rules = replace(config.rules, min_new_tokens=min(config.rules.min_new_tokens, most))
+    return replace(config, rules=rules, max_new_tokens=most)

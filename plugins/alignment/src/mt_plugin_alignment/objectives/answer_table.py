@@ -24,8 +24,9 @@ Records = Sequence[Mapping[str, Any]]
 class AnswerTable:
     """Columns of (P·G,) numbers, one for each answer of an iteration.
 
-    ``totals`` are weighted sums of rewards, NaN where one is missing; ``is_learned`` is false for answers without a score or a token,
-    and for masked ones. With ``compares`` it is a figure how many groups have answers that nothing sets apart, with ``each`` no reward.
+    ``totals`` are weighted sums of rewards, NaN where one is missing, and ``credited`` the same less ``penalty`` for an answer without an
+    end; ``is_learned`` is false for answers without a score or a token, and for masked ones. With ``compares`` it is a figure how many
+    groups have answers that nothing sets apart, with ``each`` no reward.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class AnswerTable:
         *,
         compares: bool,
         each: bool = False,
+        penalty: float = 0.0,
     ) -> None:
         self._records, self._weights, self._group = records, weights, options.group
-        self._compares, self._each = compares, each
+        self._compares, self._each, self._penalty = compares, each, penalty
         self.totals = np.array([total_of(record["rewards"], weights) for record in records])
         self.lengths = np.array([len(record["ids"]) for record in records])
         self.is_cut = np.array([record["finish"] in CUT for record in records])
+        self.credited = self.totals - penalty * self.is_cut
         is_masked = self.is_cut & (options.truncated == "mask")
         self.is_learned = ~np.isnan(self.totals) & ~is_masked & (self.lengths > 0)
 
@@ -50,22 +53,22 @@ class AnswerTable:
         first = [{"rewards": record.get(FIRST, record["rewards"])} for record in self._records]
         figures = reward_figures(first, self._weights)
         if self._compares:
-            alike_P = groups_alike(self._records, self._weights, self._group, each=self._each)
+            alike_P = groups_alike(self._records, self._weights, self._group, each=self._each, penalty=self._penalty)
             figures["groups_alike"] = float(alike_P.mean())
         return figures | answer_figures(self._records, self._weights)
 
 
 def groups_alike(
-    records: Records, weights: Mapping[str, float], group: int, *, each: bool = False
+    records: Records, weights: Mapping[str, float], group: int, *, each: bool = False, penalty: float = 0.0
 ) -> NDArray[np.bool_]:
     """Return for each group whether nothing sets its answers apart, (P,): no sum of rewards, or with ``each`` no reward that counts.
 
-    Scores that are missing say nothing.
+    ``penalty`` is taken off the sum of an answer without an end, as where it is credited. Scores that are missing say nothing.
     """
     if each:
         columns = [scores_of(records, name).tolist() for name, weight in weights.items() if weight]
     else:
-        columns = [[total_of(record["rewards"], weights) for record in records]]
+        columns = [[total_of(record["rewards"], weights) - penalty * (record["finish"] in CUT) for record in records]]
     alike_P = np.ones(len(records) // group, dtype=np.bool_)
     for column in columns:
         values_PG = np.array(column).reshape(-1, group)

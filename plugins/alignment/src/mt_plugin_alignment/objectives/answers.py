@@ -16,7 +16,7 @@ from mt_core.generation import GenerationConfig, SamplingRules
 
 from ..reward_functions.base import Answer
 from ..samplers.answers import refuse_partial_support, write_answers
-from ..scores import score_answers
+from ..scores import BadAnswers, score_answers
 from ..stopwatch import Stopwatch
 from .shapes import read_prompt
 
@@ -65,12 +65,14 @@ class AnswerWriter:
         self._tokenizer, self.watch = tokenizer, Stopwatch()
         self.weights = {name: weight_of(each) for name, each in rewards.items()}
         self._logprobs = logprobs
+        self._bad: BadAnswers = {}
         if logprobs:
             refuse_partial_support(sampler, SamplingRules(temperature=options.temperature))
 
     def write(self, prompts: Sequence[Prompt], policy: Policy, *, seed: int) -> list[Record]:
         """Return G records for each prompt. Raises ``ComponentError`` for a sampler or a reward that fails."""
         self.watch.clear()
+        self._bad = {}
         records = self._collect(prompts, policy, seed)
         texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
         for record in records:  # the sum and the text are for readers of the file: nothing is learned from them
@@ -125,7 +127,7 @@ class AnswerWriter:
             for number, each in zip(asked, drawn, strict=True)
         ]
         with self.watch.measure("score"):
-            scores = score_answers(self._rewards, answers, policy, self._options)
+            scores = score_answers(self._rewards, answers, policy, self._options, bad=self._bad)
         return [
             ScoredAnswer(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
             for place, answer in enumerate(answers)

@@ -26,7 +26,14 @@ class Credit(AnswerTable):
     """Advantages of the tokens of an iteration's answers; a pure function of the records."""
 
     def __init__(self, records: Records, weights: Mapping[str, float], config: GrpoConfig) -> None:
-        super().__init__(records, weights, config, compares=config.compares, each=config.normalise == "each")
+        super().__init__(
+            records,
+            weights,
+            config,
+            compares=config.compares,
+            each=config.normalise == "each",
+            penalty=config.missing_eos_penalty,
+        )
         self._config = config
 
     def tokens(self) -> list[NDArray[np.float64]]:
@@ -76,7 +83,7 @@ class Credit(AnswerTable):
             scores_RPG = np.stack([self._grouped(scores_of(self._records, name)) for name in self._weights])
             weights_R = np.array(list(self._weights.values()))
             return normalise_each(scores_RPG, weights_R, baseline=config.baseline, scale=scale).reshape(-1)
-        rewards = self.totals - config.missing_eos_penalty * self.is_cut
+        rewards = self.credited
         if config.kl and config.kl_in == "reward":
             rewards = rewards - config.kl * np.array([k1.sum() for k1 in self._apart()])
         greedy = self._greedy_totals()

@@ -57,10 +57,16 @@ class GroupWriter(AnswerWriter):
         return records
 
     def _alike(self, records: Sequence[Record]) -> list[int]:
-        """Return the numbers of prompts whose answers all score the same."""
-        return np.flatnonzero(
-            groups_alike(records, self.weights, self._config.group, each=self._config.normalise == "each")
-        ).tolist()
+        """Return the numbers of prompts whose answers all score the same, the penalty of those without an end taken off."""
+        config = self._config
+        alike_P = groups_alike(
+            records,
+            self.weights,
+            config.group,
+            each=config.normalise == "each",
+            penalty=config.missing_eos_penalty,
+        )
+        return np.flatnonzero(alike_P).tolist()
 
     def _add_greedy(self, records: Sequence[Record], prompts: Sequence[Prompt], policy: Policy) -> None:
         """Give each record the text and the scores of the greedy answer to its prompt."""

@@ -106,10 +106,10 @@ class PpoObjective(OnlineObjective):
     def learn(self, records: Sequence[Record]) -> tuple[list[Sample], dict[str, float]]:
         """Samples with advantages and returns, without answers that have no score, or are masked; figures of the iteration."""
         self._refuse_other_records(records)
-        config, table = self._config, AnswerTable(records, self._writer.weights, self._config, compares=False)
-        scores = table.totals - config.missing_eos_penalty * table.is_cut
+        config, weights = self._config, self._writer.weights
+        table = AnswerTable(records, weights, config, compares=False, penalty=config.missing_eos_penalty)
         judged = [
-            _ScoredRecord(records[number], float(scores[number]))
+            _ScoredRecord(records[number], float(table.credited[number]))
             for number in np.flatnonzero(table.is_learned).tolist()
         ]
         rewards = [token_rewards(score, _divergence(record), beta=self._beta(record)) for record, score in judged]

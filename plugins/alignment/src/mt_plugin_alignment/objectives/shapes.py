@@ -162,8 +162,10 @@ def is_empty(turn: Message) -> bool:
 def read_prompt(row: Row) -> list[Message]:
     """The turns that are to be answered: ``prompt``, ``messages``, ``conversations`` or ``instruction``. An answer at the end is not read.
 
-    Raises ``DataError`` for a row without any.
+    A prompt with ``choices`` has them as ``sft`` writes them. Raises ``DataError`` for a row without any prompt.
     """
+    if _is_choice(row):
+        return conversation({**row, "answer": 0} if row.get("answer") is None else row)[:-1]
     turns, _, _ = preference({**row, "chosen": "one", "rejected": "another"})
     while turns and turns[-1]["role"] == "assistant":
         turns = turns[:-1]
@@ -172,6 +174,16 @@ def read_prompt(row: Row) -> list[Message]:
             f"{row['id']}: no prompt; fields found: {_fields(row)}. Name it: --data.columns '{{prompt: NAME}}'."
         )
     return turns
+
+
+def _is_choice(row: Row) -> bool:
+    """Return whether a row is a prompt with choices, and no answer beside which that prompt is written out already."""
+    others = ("response", "answers", "messages", "conversations", *SIDES)
+    return (
+        row.get("choices") is not None
+        and row.get("prompt") is not None
+        and all(row.get(name) is None for name in others)
+    )
 
 
 def _has_sides(row: Row) -> bool:

@@ -62,7 +62,8 @@ class HttpReward:
         return headers
 
     def _ask(self, answers: Sequence[Answer], headers: Mapping[str, str]) -> list[float | None]:
-        content = json.dumps({"answers": [_plain(each) for each in answers]}).encode()
+        asked = {"answers": [_plain(each) for each in answers]}
+        content = json.dumps(asked, default=str).encode()  # a table may have times, which are sent as texts
         request = urllib.request.Request(self._config.url, content, dict(headers), method="POST")  # noqa: S310 - http(s) alone
         for tried in range(self._config.retries + 1):
             if tried:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Literal, Self
@@ -66,17 +67,28 @@ class ExactConfig(RewardOptions):
     )
     compare: Literal["text", "number"] = Field(
         "text",
-        description="the text; or the last number of both, as 1,000 and 1000.0 are one: for sums like those of GSM8K",
+        description="the text; or the number of both, the first behind ####, else the last, as 1,000 and 1000.0 are one: for sums like"
+        " those of GSM8K",
     )
 
 
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_NUMBER = re.compile(r"((?<!\w)[-\u2212])?\$?((?<!\w)[-\u2212])?((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)")
+"""A minus behind a word or digit is a hyphen or a difference: ``9-2`` ends with 2. As the metric ``number`` of mt-plugin-evals has it."""
+_MARK = "####"
 
 
-def _last_number(text: str) -> Decimal | None:
-    """Return the last number in a text; none where there is none."""
-    found = _NUMBER.findall(text)
-    return Decimal(found[-1].replace(",", "")) if found else None
+def read_number(text: str) -> Decimal | None:
+    """Return the first number after ``####``, else the last one of the text; ``None`` where there is none."""
+    _, marked, behind = text.partition(_MARK)
+    if marked and (first := _NUMBER.search(behind)):
+        return _decimal(first)
+    found = deque(_NUMBER.finditer(text), maxlen=1)
+    return _decimal(found[0]) if found else None
+
+
+def _decimal(found: re.Match[str]) -> Decimal:
+    value = Decimal(found[3].replace(",", ""))
+    return -value if found[1] or found[2] else value
 
 
 class Exact:
@@ -95,15 +107,16 @@ class Exact:
         if wanted is None:
             return None
         if self._config.compare == "number":
-            number = _last_number(self._found(answer.text))
-            return None if (right := _last_number(str(wanted))) is None else float(number == right)
+            number = read_number(self._found(answer.text))
+            return None if (right := read_number(str(wanted))) is None else float(number == right)
         return float(self._plain(self._found(answer.text)) == self._plain(str(wanted)))
 
     def _found(self, text: str) -> str:
+        """Return what is compared; nothing where the pattern does not match, or its last match leaves the group out."""
         if self._pattern is None:
             return text
         matches = list(self._pattern.finditer(text))
-        return "" if not matches else matches[-1].group(min(1, self._pattern.groups))
+        return (matches[-1].group(min(1, self._pattern.groups)) or "") if matches else ""
 
     def _plain(self, text: str) -> str:
         stripped = text if self._config.ignore == "nothing" else text.strip()

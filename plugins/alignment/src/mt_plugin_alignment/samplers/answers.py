@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mt_core import ComponentError, MtError, UsageError
+from mt_train import describe_failure
 
-from ..failures import describe_failure
 from .base import Completion
 from .own import OwnConfig, OwnSampler
 

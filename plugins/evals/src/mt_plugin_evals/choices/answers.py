@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mt_core import WeightsError
 from mt_core.evaluation import Score
 
 from .requests import QuestionRequests
@@ -52,8 +53,10 @@ def judge(asked: QuestionRequests, scores: Sequence[Score], unconditional: Seque
 
     ``accuracy_norm`` and ``accuracy_bytes`` divide by the characters and UTF-8 bytes of a target without its delimiter, ``accuracy_pmi``
     takes off what a target is worth without the question, and ``mass`` is the share of the right choices, where several may be right.
+    Raises ``WeightsError`` for a score that is not a number: the highest one of NaNs would be that of the first choice.
     """
     question = asked.question
+    _require_finite(question.id, asked.targets, [*scores, *(unconditional or ())])
     logprobs = [score.logprob for score in scores]
     predicted = _first_best(logprobs)
     values = {
@@ -67,6 +70,16 @@ def judge(asked: QuestionRequests, scores: Sequence[Score], unconditional: Seque
     if question.several:
         measures["mass"] = _mass(logprobs, question.right)
     return Answer(asked=asked, scores=scores, predicted=predicted, measures=measures)
+
+
+def _require_finite(question_id: str, targets: Sequence[str], scores: Sequence[Score]) -> None:
+    for number, score in enumerate(scores):
+        if not math.isfinite(score.logprob):
+            raise WeightsError(
+                f"{question_id}: the model's log-probability of {targets[number % len(targets)]!r} is {score.logprob}, which is no finite"
+                " number, so that no choice is the likeliest. Its weights are broken, or overflow in this precision: try fp32 (--dtype"
+                " fp32, in a run --train.dtype fp32), or another checkpoint."
+            )
 
 
 def _first_best(values: Sequence[float]) -> int:

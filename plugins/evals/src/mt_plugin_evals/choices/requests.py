@@ -49,7 +49,7 @@ def ask(
     """Return the requests for a subject.
 
     Where a prompt is longer than the context, shots drop from the front, and never the question. Raises ``UsageError`` for a question
-    that does not fit alone, ``DataError`` for a choice that has no tokens of its own.
+    that does not fit alone, ``DataError`` for a choice that has no text or no tokens of its own.
     """
     encoder = PairEncoder(subject.tokenizer, subject.eos_ids)
     asked, dropped, left_out = [], 0, 0
@@ -122,7 +122,15 @@ def _too_long(
 
 
 def _check_choices(asked: QuestionRequests, form: Form) -> QuestionRequests:
-    """Return the question, if its choices can be told apart. Raises ``DataError`` for one without tokens, ``UsageError`` for two alike."""
+    """Return the question, if its choices can be told apart.
+
+    Raises ``DataError`` for one without text or tokens, ``UsageError`` for two alike.
+    """
+    if "" in asked.scored:
+        raise DataError(
+            f"{asked.question.id}: the target of choice {asked.scored.index('') + 1} is empty, so that there is nothing to score. Correct"
+            " the row, or name fields that have a text with the option target of the evaluation."
+        )
     seen: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
     for pair, target in zip(asked.pairs, asked.targets, strict=True):
         if not pair.target:

@@ -15,6 +15,15 @@ from .totals import Scores, resampled_errors, standard_error
 
 UNREAD = -1
 
+_SPACELESS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    "\U00020000-\U0003ffff"
+)
+"""Letters of scripts that put no space between words: Thai, Lao, Myanmar, Khmer, kana and Han (classes SA and ID of
+https://www.unicode.org/reports/tr14/)."""
+_WORD_END = rf"(?:(?<=[{_SPACELESS}])|(?![^\W{_SPACELESS}]))"
+"""No letter behind a label goes on with its word. Where a script has no spaces, nothing tells, and the label ends where it ends."""
+
 
 class ClassificationConfig(MtConfig):
     """Labels, and how they are read."""
@@ -67,7 +76,7 @@ class Classification:
         self._sklearn = package("sklearn.metrics", extra="metrics", user="the metric classification")
         self._places = {label.strip().casefold(): at for at, label in enumerate(config.labels)}
         ordered = sorted(self._places, key=len, reverse=True)
-        self._begin = re.compile(rf"\W*({'|'.join(map(re.escape, ordered))})(?!\w)")
+        self._begin = re.compile(rf"\W*({'|'.join(map(re.escape, ordered))}){_WORD_END}")
         how = "the answer begins with it" if config.pattern is None else f"pattern {config.pattern}"
         self.signature = f"scikit-learn {version('scikit-learn')}, labels {','.join(config.labels)}, {how}"
 

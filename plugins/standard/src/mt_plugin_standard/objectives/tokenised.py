@@ -17,8 +17,8 @@ def tokenised_sample(row: Row) -> Sample | None:
     """The sample of a row with ``input_ids``, as they are; ``None`` for any other row.
 
     ``labels`` (unshifted; -100 is not trained on) or else masks (``trained``; true, false, 1 or 0 for each token) say what is trained
-    on; without them everything is. Places where ``attention_mask`` is 0 are padding and left out. Raises ``DataError`` where they do
-    not fit the ids.
+    on; without them, or where they are null, everything is. Places where ``attention_mask`` is 0 are padding and left out. Raises
+    ``DataError`` where they do not fit the ids.
     """
     if row.get("input_ids") is None:
         return None
@@ -32,8 +32,8 @@ def tokenised_sample(row: Row) -> Sample | None:
 
 
 def _read_trained(row: Row, ids: list[int]) -> list[bool]:
-    if "labels" not in row:
-        masks = [_flags(row, name, len(ids)) for name in _MASKS if name in row]
+    if row.get("labels") is None:
+        masks = [_flags(row, name, len(ids)) for name in _MASKS if row.get(name) is not None]
         return [all(flags) for flags in zip(*masks, strict=True)] if masks else [True] * len(ids)
     labels = _list(row, "labels", int, len(ids))
     if any(label not in (_NOT_TRAINED, each) for label, each in zip(labels, ids, strict=True)):
