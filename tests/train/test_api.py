@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -21,7 +22,7 @@ import torch
 import mt_core
 import mt_tools
 import mt_train
-from mt_core import ConfigError, UsageError
+from mt_core import ConfigError, MtError, UsageError
 from mt_core.nn import TrainModel
 from mt_train import RunConfig, check_config, load_config, train
 from mt_train.cli.train import main
@@ -168,6 +169,45 @@ def test_a_config_comes_from_a_file_a_mapping_or_itself(tmp_path: Path) -> None:
     assert load_config(config) == config
     (tmp_path / "run.yaml").write_text("model: {name: llama, n_layers: 1, dropout: 0.1}\ndata: {eval: 4}\n")
     assert load_config(tmp_path / "run.yaml", train={"steps": 3, "micro_batch_size": 2}) == config
+
+
+def test_a_recipe_has_the_values_that_a_config_has_not(tmp_path: Path) -> None:
+    raw = {"model": {"name": "llama", "n_layers": 1}, "dataset": "demo", "adapter": {"rank": 4}}
+    for config in (load_config(raw, recipe="lora"), check_config(raw, recipe="lora")):
+        assert (config.adapter.name, config.adapter.options.rank, config.optimizer.options.lr) == ("lora", 4, 2e-4)
+    assert load_config(raw, recipe="lora", adapter={"rank": 2}).adapter.options.rank == 2, "changes are on top"
+    short = {"steps": 2, "sequence_len": 32, "micro_batch_size": 1, "global_batch_size": 1}
+    raw = {**raw, "objective": "pretrain", "train": short, "data": {"eval": None, "read_rows": 4}}
+    train(raw, recipe="lora", output=tmp_path / "run")
+    assert load_config(tmp_path / "run" / "run.yaml") == load_config(raw, recipe="lora")
+
+
+def test_a_config_file_includes_others_and_faults_name_the_line(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("model: llama\ntrain: {steps: 7}\n")
+    (tmp_path / "run.yaml").write_text("include: [base.yaml]\ntrain:\n  seed: 3\n")
+    config = load_config(tmp_path / "run.yaml")
+    assert (config.train.steps, config.train.seed) == (7, 3)
+    (tmp_path / "run.yaml").write_text("include: [base.yaml]\ntrain:\n  stepps: 3\n")
+    with pytest.raises(ConfigError, match=r"Did you mean 'steps'.* \(.*run.yaml, line 3\)"):
+        load_config(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: load_config({}, recipe="lorra"), "no recipe named 'lorra'. Did you mean 'lora'?"),
+        (
+            lambda: load_config(load_config({"model": "llama"}), recipe="lora"),
+            "load_config(): source has every value already, a recipe none to add",
+        ),
+        (lambda: train(resume="x", recipe="lora"), "a run that is resumed keeps its own config; leave recipe out"),
+        (lambda: train(), "train() needs a config, a recipe, or a run to resume"),
+        (lambda: load_config({}, recipe=3), "load_config(): recipe is the name of a recipe, or None; got 3"),
+    ],
+)
+def test_a_recipe_that_cannot_be_gets_one_message(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(MtError, match=re.escape(says)):
+        call()
 
 
 def test_a_layout_that_no_device_can_run_is_refused_on_paper() -> None:

@@ -72,7 +72,7 @@ class Scene:
     ) -> Progress:
         def windows() -> Iterator[Window]:
             for number in range(start, 99):
-                yield Window([], tuple(f"row-{number}-{i}" for i in range(12)), Position(0, number + 1))
+                yield Window([], tuple(f"row-{number}-{i}" for i in range(12)), Position(0, number + 1), 0)
 
         progress = Progress(start, start * 10, Position(0, start), pending)
         self.finished = train(
@@ -249,10 +249,10 @@ def test_a_wish_that_comes_while_rows_are_waited_for_saves_and_stops_before_the_
         return len(asked) < 3
 
     def windows() -> Iterator[Window]:
-        yield from (Window([], ("a",), Position(0, number)) for number in (1, 2))
+        yield from (Window([], ("a",), Position(0, number), 0) for number in (1, 2))
         if not here:
             raise WaitingEnded
-        yield Window([], ("a",), Position(0, 3))
+        yield Window([], ("a",), Position(0, 3), 0)
 
     scene, engine, progress = Scene(together=together), Stub(), Progress()
     finished = train(
@@ -264,7 +264,7 @@ def test_a_wish_that_comes_while_rows_are_waited_for_saves_and_stops_before_the_
 
 def test_before_the_first_step_there_is_nothing_to_save() -> None:
     scene, progress = Scene(together=lambda ready: False), Progress()
-    windows = iter([Window([], ("a",), Position(0, 1))])
+    windows = iter([Window([], ("a",), Position(0, 1), 0)])
     assert not train(
         Stub(), windows, lambda k: 1.0, progress, scene.hooks, total_steps=9, eval_every=Every(), save_every=Every()
     )

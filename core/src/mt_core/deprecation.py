@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class MtDeprecationWarning(FutureWarning):
     """A deprecated public name that still works. Python shows a ``FutureWarning`` to everybody, a ``DeprecationWarning`` to few."""
 
 
-@dataclass(frozen=True)
-class Replacement:
+class Replacement(NamedTuple):
     """``now`` is what to write instead, ``gone_in`` the release that is without it, or was the first one."""
 
     now: str

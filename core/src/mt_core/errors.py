@@ -22,11 +22,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
-from traceback import walk_tb
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 OURS = frozenset({"mt_core", "mt_train", "mt_tools", "mt_conformance", "mt_plugin_standard"})
 """Packages whose code is no stranger's."""
@@ -91,8 +88,7 @@ class UsageError(MtError):
     exit_code = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
+class Fault(NamedTuple):
     """One fault of a config.
 
     ``key`` is written as on the command line, without the leading dashes.
@@ -145,12 +141,15 @@ def refuse_exit(error: BaseException, owners: Mapping[str, str] | None = None) -
     """Raise a ``PluginExitError`` for what would end the process, with the place in the code that it comes from.
 
     ``owners`` are the components of each top-level package. A ``KeyboardInterrupt`` that is of none of them is a real one,
-    and raised as it is; so is a ``StopNow``.
+    and raised as it is; so are a ``StopNow``, and the exit of a library whose text nobody reads any more, as rich has it.
     """
+    from traceback import walk_tb
+
     known = owners or {}
     frames = [(frame, line) for frame, line in walk_tb(error.__traceback__) if _is_foreign(frame)]
     named = [(frame, line) for frame, line in frames if _package(frame) in known]
-    if isinstance(error, StopNow) or (isinstance(error, KeyboardInterrupt) and not named):
+    unread = isinstance(error.__context__, BrokenPipeError)
+    if unread or isinstance(error, StopNow) or (isinstance(error, KeyboardInterrupt) and not named):
         raise error
     place, owner = "", "code of a plugin or library"
     if found := (named or frames)[-1:]:
@@ -208,8 +207,9 @@ def first_line(error: Exception) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """The most similar known word, or an empty string."""
-    matches = get_close_matches(word, known, n=1, cutoff=0.6)
-    return matches[0] if matches else ""
+    from difflib import get_close_matches  # takes longer to import than a word that is right
+
+    return next(iter(get_close_matches(word, known, n=1, cutoff=0.6)), "")
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:

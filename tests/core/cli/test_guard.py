@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 from pydantic_core import SchemaError
+from rich.console import Console
 
 from mt_core.cli.guard import ERRORS_VARIABLE, run_command
 from mt_core.errors import DataError, StoppedError, UsageError, WorkerError
+
+
+class UnreadConsole(Console):
+    """Leaves as rich does, which takes the output of the whole process away."""
+
+    def on_broken_pipe(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        raise SystemExit(1)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +81,21 @@ def test_code_that_leaves_with_whatever_code_has_failed(code: object, capsys: py
     said = capsys.readouterr().err
     assert "asked the process to end (SystemExit" in said
     assert "Traceback" not in said
+
+
+def test_a_table_of_rich_that_nobody_reads_to_its_end_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    """``mt-data inspect | head -1``: rich leaves with ``SystemExit`` then, which is no plugin's."""
+    reads, writes = os.pipe()
+    os.close(reads)
+
+    def draw() -> int:
+        with open(writes, "w", encoding="utf-8") as stream:
+            UnreadConsole(file=stream).print("table")
+        return 0
+
+    with pytest.raises(SystemExit, match="1"):
+        run_command(draw, debug=False)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("error", [DataError("what happened"), WorkerError("what happened")], ids=["own", "lost"])

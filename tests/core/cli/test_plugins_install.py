@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,13 +103,13 @@ def test_freeze_pins_each_plugin_once_and_a_folder_as_such(capsys: Captured, mon
     assert len(lines) == 3, "what is built in, and the one that is allowed"
     known = {plugin.name: plugin for plugin in find_plugins(Selection())}
     assert lines == [pin(known[name]) for name in ("llama", "standard", "train")]
-    core = replace(known["standard"], distribution="mt-core", editable=False, origin="")
+    core = known["standard"]._replace(distribution="mt-core", editable=False, origin="")
     assert pin(core) == f"mt-core=={__version__}"
-    assert pin(replace(core, editable=True)) == f"-e {core.location}  # mt-core=={__version__}"
-    assert pin(replace(core, origin="git+https://x.org/core@abc")) == "mt-core @ git+https://x.org/core@abc"
+    assert pin(core._replace(editable=True)) == f"-e {core.location}  # mt-core=={__version__}"
+    assert pin(core._replace(origin="git+https://x.org/core@abc")) == "mt-core @ git+https://x.org/core@abc"
     for origin in (FOLDER, FILE):  # an index may have somebody else's under that name
         line = f"# mt-core=={__version__} was installed from {origin}: install it from there"
-        assert pin(replace(core, origin=origin)) == line
+        assert pin(core._replace(origin=origin)) == line
 
 
 def test_freeze_of_a_run_is_what_took_part_in_it(tmp_path: Path, capsys: Captured) -> None:

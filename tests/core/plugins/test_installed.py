@@ -327,8 +327,8 @@ def test_this_environment_is_the_same_for_both_down_to_the_origin_of_each(monkey
     plain = find_plugins(Selection())
     assert ours() == theirs()
     monkeypatch.setattr(sys, "version_info", installed.UNTRIED)
-    assert [vars(each) | {"entry_point": None} for each in plain] == [
-        vars(each) | {"entry_point": None} for each in find_plugins(Selection())
+    assert [each._asdict() | {"entry_point": None} for each in plain] == [
+        each._asdict() | {"entry_point": None} for each in find_plugins(Selection())
     ]
 
 

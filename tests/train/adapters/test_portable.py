@@ -98,6 +98,16 @@ def test_all_readers_compute_the_change_of_the_run(name: str, options: dict[str,
         refuse_distance(config, tensors, place, layer.delta_weight(), 1e-6)
 
 
+def test_a_small_factor_leaves_the_digits_of_b_in_fp16() -> None:
+    """1/64 of 1e-4, a usual size, is below the 6e-5 from which on fp16 keeps all its digits, and 64 times 2000 above its largest."""
+    for alpha, size in ((1.0, 1e-4), (4096.0, 2e3)):
+        _, form, _, _ = _write("lora", {"rank": 64, "alpha": alpha})  # type: ignore[misc]
+        name = next(each for each in form.names.values() if "lora_B" in each)
+        value = (size * torch.randn(32, 64, generator=torch.Generator().manual_seed(0))).half()
+        folded = fold(form, name, value, 64)
+        torch.testing.assert_close(folded.double(), value.double() * alpha / 64, rtol=1e-7, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_folded_is_unfolded_to_the_rounding_of_a_division(dtype: torch.dtype) -> None:
     """B in bf16 is written in fp32 where the factor is no power of two: bf16 would keep 8 bits of the product."""

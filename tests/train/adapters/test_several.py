@@ -58,6 +58,15 @@ class RewritingPart(LinearAdapter[LowRankConfig]):
         return LoraLinear.of(base, place, self.config)
 
 
+class UpAlone(LinearAdapter[LowRankConfig]):
+    """Does not fit the second layer, which it sees once the first has been replaced."""
+
+    def layer(self, base: nn.Module, place: Place) -> LoraLinear:
+        if place.name == "down":
+            raise UsageError("no number of blocks divides the inputs of down")
+        return LoraLinear.of(base, place, self.config)
+
+
 class Elsewhere(Adapter):
     """Trains the head itself."""
 
@@ -220,6 +229,14 @@ def test_an_adapter_that_rewrites_the_base_brings_its_own_and_leaves_that_of_the
         close(model(x), base)
 
 
+def test_a_first_adapter_that_fits_one_layer_alone_leaves_the_model_as_it_was(model: Pair, x: Tensor) -> None:
+    several, before = SeveralAdapters(model), model(x)
+    with pytest.raises(UsageError, match="no number of blocks"):
+        several.add("d", UpAlone(LowRankConfig()), {})
+    assert type(model.up) is nn.Linear
+    assert torch.equal(model(x), before)
+
+
 def test_adapters_go_where_the_model_goes(model: Pair, several_adapters: SeveralAdapters, x: Tensor) -> None:
     several_adapters.use({"a": 0.5, "b": 0.5})
     with torch.no_grad():
@@ -243,11 +260,16 @@ def test_what_does_not_fit_is_one_clear_message_and_leaves_the_others_as_they_we
         ("d", lora("a"), {"up.lora_A": values("a")["up.lora_A"]}, WeightsError, "up.lora_B is not given"),
         ("d", lora("a"), values("a") | {"up.gate": torch.ones(1)}, WeightsError, "up.gate has no place"),
         ("d", Elsewhere(), {}, UsageError, "has last.weight beside what it puts"),
+        ("d", UpAlone(LowRankConfig()), {}, UsageError, "no number of blocks divides the inputs of down"),
     ):
         with pytest.raises(error, match=message):
             several_adapters.add(name, adapter, tensors)
     with pytest.raises(UsageError, match=r"no adapter 'd'\. There are: a, b, c"):
         several_adapters.use({"d": 1.0})
+    with torch.no_grad():
+        assert torch.equal(model(x), before)
+    several_adapters.add("e", lora("a"), values("a"))
+    several_adapters.use("e")
     with torch.no_grad():
         assert torch.equal(model(x), before)
     with pytest.raises(UsageError, match="up has an adapter already"):

@@ -158,7 +158,10 @@ def test_wishes_add_up_and_a_failure_names_the_callback() -> None:
     assert callbacks.call("on_log", context) == Control(save=True, stop=True, metrics={"a": 1.0, "b": 2.0})
     assert callbacks.listens("on_log")
     assert not callbacks.listens("on_run_end")
-    with pytest.raises(CallbackError, match=r"callback one .* failed in on_step_end at step 7: ValueError: mine"):
+    with pytest.raises(
+        CallbackError,
+        match=r"callback one .* failed in on_step_end at step 7: ValueError: mine \(.*_callbacks.py, line \d+; ",
+    ):
         callbacks.call("on_step_end", context)
 
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,6 +241,28 @@ def test_another_key_of_the_data_section_encodes_anew(run: Run, reads: list[int]
     reads.clear()
     run(**change)
     assert sorted(reads) == list(range(40))
+
+
+def test_rows_are_the_same_on_another_day_where_a_template_writes_the_date(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.utils import chat_template_utils
+
+    turns = [{"role": "user", "content": "Which day?"}, {"role": "assistant", "content": "today"}]
+    (tmp_path / "chats.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 3)
+    (tmp_path / "dated.jinja").write_text(
+        "{% set day = strftime_now('%d %b %Y') if strftime_now is defined else '26 Jul 2024' %}{{ day }}\n"
+        "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
+    )
+    found = []
+    for day in (1, 2):
+        now = datetime(2030, 1, day)
+        monkeypatch.setattr(chat_template_utils, "datetime", SimpleNamespace(now=lambda now=now: now))
+        data = run(tmp_path / "chats.jsonl", cache=None, eval=None, template=str(tmp_path / "dated.jinja"), columns={})
+        found.append(data)
+    first, second = found
+    assert first.fingerprint == second.fingerprint
+    assert second.tokenizer.decode(second.train[0].ids.tolist()).startswith("26 Jul 2024\nWhich day?")
 
 
 def test_another_version_of_a_library_that_reads_texts_encodes_anew(

@@ -188,7 +188,10 @@ def test_a_run_without_evaluations_makes_no_subject(tmp_path: Path, monkeypatch:
 
 
 def test_one_that_fails_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ComponentError, match=r"evaluation fails \(acme_asking\) failed: KeyError"):
+    with pytest.raises(
+        ComponentError,
+        match=r"evaluation fails \(acme_asking\) failed: KeyError.*, line \d+; --debug shows",
+    ):
         train(raw_config("fails"), output=tmp_path / "run")
     with pytest.raises(
         ComponentError, match=r"evaluation odd .* gives dict; run\(\) returns mt_core.evaluation.Findings"

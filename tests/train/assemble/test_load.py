@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from mt_core.errors import UsageError
+from mt_core.errors import ConfigError, UsageError
 from mt_core.nn import KVCache
 from mt_plugin_serve.command import main as serve
 from mt_tools import generate
 from mt_tools.cli.convert import main as convert
 from mt_tools.cli.eval import main as evaluate
+from mt_tools.cli.export import main as export
 from mt_tools.cli.generate import main as mt_generate
-from mt_train import load_run, load_weights, train
+from mt_train import LoadedModel, load_adapters, load_run, load_weights, train
 from mt_train.assemble import load as loading
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
@@ -35,6 +37,15 @@ RUNS = {
     "an adapter that rewrites its base": {"model": {"name": "llama", "n_layers": 1}, "adapter": "pissa"},
     "four bits": {"model": {"name": "llama", "n_layers": 1}, "adapter": "lora", "quantizer": "nf4"},
 }
+
+
+IDS = torch.arange(3, 60)[None]
+
+
+@torch.no_grad()
+def logits(loaded: LoadedModel) -> Tensor:
+    hidden = loaded.model(make_batch(IDS, torch.arange(IDS.shape[1])[None]), KVCache())
+    return loaded.model.head(hidden).float()
 
 
 @pytest.fixture(scope="module", params=RUNS)
@@ -85,16 +96,90 @@ def test_logits_in_bf16_are_those_of_transformers(tmp_path: Path) -> None:
         output=folder,
     )
     assert convert([str(folder), str(weights)]) == 0
-    ids = torch.arange(3, 60)[None]
     with torch.no_grad():
-        exact = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)(ids).logits
-        theirs = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.bfloat16)(ids).logits.float()
-        loaded = load_weights(weights, dtype="bf16")
-        hidden = loaded.model(make_batch(ids, torch.arange(ids.shape[1])[None]), KVCache())
-        ours = loaded.model.head(hidden).float()
+        exact = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)(IDS).logits
+        theirs = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.bfloat16)(IDS).logits.float()
+    ours = logits(load_weights(weights, dtype="bf16"))
     apart = (theirs - exact).norm() / exact.norm()
     assert 0 < (ours - exact).norm() / exact.norm() < 1.5 * apart
     assert (ours - theirs).norm() / exact.norm() < 1.5 * apart
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of weights that transformers reads, with a tokenizer, beside the run that trained them."""
+    folder = tmp_path_factory.mktemp("weights")
+    train({**RUNS["full"], "train": SMALL, "data": {"eval": "none", "read_rows": 8}}, output=folder / "run")
+    assert convert([str(folder / "run"), str(folder / "weights")]) == 0
+    return folder / "weights"
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_logits_in_four_bits_are_those_of_transformers_and_peft(weights: Path, tmp_path: Path, double: bool) -> None:
+    """To 1e-4: the same numbers of 4 bits, and sums of fp32 in another order."""
+    pytest.importorskip("bitsandbytes")
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    adapter, quantizer = tmp_path / "adapter", {"name": "nf4", "double": double}
+    raw = {
+        "model": {"weights": str(weights)},
+        "adapter": "lora",
+        "optimizer": {"lr": 0.02},
+        "train": {**SMALL, "steps": 3},
+    }
+    train({**raw, "data": {"eval": "none", "read_rows": 8}}, output=tmp_path / "tuned")
+    assert export(["--run", str(tmp_path / "tuned"), "--output", str(adapter)]) == 0
+    stored = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": double}
+    wanted = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.float32, **stored)
+    with torch.no_grad():
+        plain = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)(IDS).logits
+        model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32, quantization_config=wanted)
+        theirs = model(IDS).logits
+        adapted = PeftModel.from_pretrained(model, adapter)(IDS).logits
+    loaded, several = load_adapters({"tuned": adapter}, weights=weights, quantizer=quantizer)
+    assert (logits(load_weights(weights, quantizer=quantizer)) - theirs).abs().max() < 1e-4
+    assert (logits(loaded) - theirs).abs().max() < 1e-4
+    several.use("tuned")
+    assert (logits(loaded) - adapted).abs().max() < 1e-4
+    assert (plain - theirs).abs().max() > 1e-2, "four bits are seen"
+    assert (adapted - theirs).abs().max() > 1e-2, "so is the adapter"
+
+
+def test_commands_take_a_quantizer_for_weights_without_a_run(
+    weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, quantized = ["--weights", str(weights)], ["--quantizer", "nf4"]
+    asked = ["--prompt", "The ", "--greedy", "--max-new-tokens", "8"]
+    capsys.readouterr()
+    assert mt_generate([*words, *quantized, *asked]) == 0
+    said = capsys.readouterr().out
+    loaded = load_weights(weights, quantizer="nf4")
+    assert said == generate(loaded, "The ", greedy=True, max_new_tokens=8)[0].text + "\n"
+    losses = []
+    for more in ([], quantized):
+        rows = ["--dataset", "demo", "--data.read-rows", "1", "--output", str(tmp_path / f"eval{len(more)}")]
+        assert evaluate([*words, *rows, *more]) == 0
+        losses.append(json.loads((tmp_path / f"eval{len(more)}" / "metrics.json").read_text())["results"][0]["loss"])
+    assert 0 < abs(losses[1] - losses[0]) < 0.1
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "The "}\n')
+    words += ["--prompts", str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out"), "--max-new-tokens", "4"]
+    assert mt_generate([*words, *quantized]) == 0
+    assert mt_generate(words) != 0
+    assert "quantizer" in capsys.readouterr().err, "an output has texts of one model"
+
+
+def test_a_quantizer_of_a_run_or_of_no_name_gets_one_message(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (serve, mt_generate):
+        words = ["--run", str(weights.parent / "run"), "--quantizer", "nf4"]
+        assert command([*words, *(["--prompt", "x"] if command is mt_generate else [])]) == 2
+        assert "--quantizer belongs to --weights; a run is loaded with its own" in capsys.readouterr().err
+    assert mt_generate(["--weights", str(weights), "--quantizer", "nf5", "--prompt", "x"]) == 2
+    assert "no quantizer named 'nf5'. Did you mean 'nf4'?" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="quantizer is a name, or a mapping of 'name' and options; got 4"):
+        load_weights(weights, quantizer=4)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="nf4 conflicts with adapter:full"):
+        train({"model": {"weights": str(weights)}, "quantizer": "nf4", "train": SMALL}, output=None)
 
 
 def test_commands_take_the_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

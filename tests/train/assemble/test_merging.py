@@ -20,7 +20,7 @@ from mt_core.errors import WeightsError
 from mt_core.nn import Batch, TrainModel
 from mt_tools.cli.export import main as mt_export
 from mt_tools.cli.generate import main as mt_generate
-from mt_train import load_run
+from mt_train import load_adapters, load_run
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.load import load_model
 from mt_train.assemble.merging import merged_weights
@@ -262,6 +262,25 @@ def test_an_exported_adapter_over_merged_ones_names_no_base_and_is_refused_over_
     argv = ["--model", "llama", "--weights", str(folders / "base"), "--adapter-folder", str(tmp_path / "out")]
     assert mt_generate([*argv, "--prompt", "x"]) != 0
     assert "Its run has merged adapters under it" in capfd.readouterr().err
+    with pytest.raises(WeightsError, match="was trained on other weights than"):
+        load_adapters({"it": run}, weights=folders / "base")
+    argv = ["--weights", str(folders / "base"), "--adapter-folder", str(run), "--prompt", "x"]
+    assert mt_generate(argv) != 0
+    assert "was trained on other weights than" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("only", ["true", "false"])
+def test_a_run_is_an_adapter_over_the_weights_that_it_was_trained_on(
+    folders: Path, train: Train, only: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text is the run's own, whether it has saved its adapter alone or all weights."""
+    run, said = train("--adapter", "lora", "--checkpoint.trainable-only", only), []
+    for source in (["--run", run], ["--weights", folders / "base", "--adapter-folder", run]):
+        capsys.readouterr()
+        words = [*source, "--prompt", "What is", "--greedy", "--max-new-tokens", "8"]
+        assert mt_generate([*map(str, words)]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
 
 
 def test_an_adapter_that_was_trained_without_those_before_it_is_merged_with_a_notice(

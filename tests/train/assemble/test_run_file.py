@@ -15,6 +15,8 @@ import yaml
 
 from mt_core.errors import ConfigError
 from mt_core.plugins.host import PluginHost
+from mt_tools import generate
+from mt_train import load_run, train
 from mt_train.assemble import resume as module
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.resume import resolve_resumed
@@ -188,3 +190,17 @@ def test_a_command_that_only_reads_a_run_writes_to_no_place_that_its_folder_name
 ) -> None:
     run = make_run(tmp_path / "run", config | {"data": {**config["data"], "cache": str(tmp_path / "elsewhere")}})
     assert "cache" not in run_config(run / "checkpoints/step-00000002")["data"]
+
+
+def test_checkpoints_from_before_a_resume_are_read_as_those_after_it(tmp_path: Path) -> None:
+    """A resumed run says the rows of a step, which followed from other keys before."""
+    small = {"micro_batch_size": 1, "sequence_len": 32, "steps": 2}
+    raw = {"model": {"name": "llama", "n_layers": 1}, "train": small, "data": {"eval": "none", "read_rows": 8}}
+    train({**raw, "checkpoint": {"keep_last": 9}}, output=tmp_path / "run")
+    train({"train": {"steps": 3}}, resume=tmp_path / "run")
+    texts = {step: generate(load_run(tmp_path / "run", checkpoint=step), "The ", greedy=True) for step in (2, 3)}
+    assert all(len(each) == 1 for each in texts.values())
+    other = tmp_path / "run" / "run.yaml"
+    other.write_text(other.read_text().replace("global_batch_size: 1", "global_batch_size: 4"))
+    with pytest.raises(ConfigError, match=r"train\.global-batch-size: is 4 in .*, and 1 in the checkpoint"):
+        load_run(tmp_path / "run", checkpoint=2)

@@ -62,7 +62,10 @@ def test_the_best_checkpoint_stays_beside_the_newest(store: CheckpointStore, sav
     assert store.best("eval_loss:max") == store.folder / "step-00000005"
     assert store.best("eval_accuracy:max") is None
     save(store, 6, keep_last=1, keep_best=1, loss=1.0)
-    assert [step for step, _ in store.list()] == [6], "of equal ones the newer is the best"
+    save(store, 7, keep_last=1, keep_best=1, loss=2.0)
+    assert [step for step, _ in store.list()] == [2, 7], (
+        "of equal ones the first is the best: later ones were not better"
+    )
 
 
 def test_the_order_of_checkpoints_does_not_depend_on_any_clock(store: CheckpointStore, save: Save) -> None:
@@ -336,3 +339,16 @@ def test_files_have_the_mode_of_the_umask(store: CheckpointStore, save: Save) ->
     finally:
         os.umask(old)
     assert {oct(item.stat().st_mode & 0o777) for item in path.rglob("*.*")} == {"0o640"}
+
+
+def test_latest_never_names_a_checkpoint_that_is_gone(
+    store: CheckpointStore, save: Save, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, last = save(store, 1), save(store, 2)
+    store.point(first)
+    assert store.latest() == first
+    store.point(store.folder / "step-00000009")
+    assert store.latest() == first
+    assert "step-00000009 is not there); latest stays as it is" in capsys.readouterr().err
+    store.point(last)
+    assert store.latest() == last

@@ -690,7 +690,8 @@ def plugins_loaded_once() -> Iterator[None]:
     discover = PluginHost.discover
     known: dict[Any, PluginHost] = {}
 
-    def once(selection: Any = None) -> PluginHost:
+    def once(selection: Any = None, more: Sequence[Any] = ()) -> PluginHost:
+        assert not more, "modules are no part of what is known"
         if selection not in known:
             known[selection] = discover(selection)
         host = known[selection]  # a command may add to what it has

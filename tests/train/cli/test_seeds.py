@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mt_train.cli.seeds import describe, parse_seeds
+from mt_core.errors import UsageError
+from mt_train.cli.seeds import describe, final_figures, parse_seeds
 from mt_train.cli.train import main
 from mt_train.tracking.metrics import MetricsFile
 
@@ -57,6 +58,22 @@ def test_seeds_come_from_a_config_file_too_and_a_finished_one_is_passed_over(
 def test_seeds_are_whole_numbers() -> None:
     assert parse_seeds("1, 2,3") == parse_seeds([1, 2, 3]) == [1, 2, 3]
     assert parse_seeds(7) == [7]
+
+
+@pytest.mark.parametrize("given", [[], (), "", ","])
+def test_no_seed_at_all_is_refused(given: object) -> None:
+    with pytest.raises(UsageError, match=r"train.seeds is .* give .*for instance 1,2,3"):
+        parse_seeds(given)
+
+
+def test_a_seed_that_ended_without_a_number_is_shown_and_counts_in_no_mean(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 3.0, "eval_loss": 2.0}\n{"step": 2, "loss": null}\n')
+    without = final_figures(tmp_path)
+    assert without == {"loss": None, "eval_loss": 2.0}
+    lines = describe({1: without, 2: {"loss": 1.0, "eval_loss": 4.0}, 3: {"loss": 2.0, "eval_loss": 3.0}}).splitlines()
+    assert lines[1].split() == ["loss", "1.5000", "±", "0.7071", "(no", "number,", "1.0000,", "2.0000)"]
+    assert lines[2].split() == ["eval_loss", "3.0000", "±", "1.0000", "(2.0000,", "4.0000,", "3.0000)"]
+    assert describe({1: {"loss": None}}).splitlines()[1].split() == ["loss", "no", "number", "(no", "number)"]
 
 
 def test_one_seed_has_no_deviation() -> None:

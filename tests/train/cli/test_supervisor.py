@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_core.errors import UsageError, WorkerError
+from mt_core.errors import STOPPED, StoppedError, UsageError, WorkerError
 from mt_train.cli import launch
 from mt_train.cli.supervisor import Attempt, Supervisor, restart_count
 from mt_train.cli.train import main
@@ -38,17 +38,26 @@ class Machine:
             (self.output / "checkpoints/latest").write_text(f"step-{len(self.attempts):08d}")
         return self.codes.pop(0), ["rank 1 was killed by SIGKILL"]
 
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
     def available(self) -> int:
         return self.devices.pop(0) if len(self.devices) > 1 else self.devices[0]
 
-    def run(self, restarts: int, works: Callable[[int], bool] = lambda ranks: 8 % ranks == 0) -> int:
+    def run(
+        self,
+        restarts: int,
+        works: Callable[[int], bool] = lambda ranks: 8 % ranks == 0,
+        asked: Callable[[], bool] = lambda: False,
+    ) -> int:
         return Supervisor(
             restarts=restarts,
             output=self.output,
             start=self.start,
             available=self.available,
             works=works,
-            sleep=self.waits.append,
+            asked=asked,
+            sleep=self.sleep,
         ).run()
 
 
@@ -74,6 +83,28 @@ def test_no_other_end_is_answered_with_a_start(code: int, tmp_path: Path) -> Non
     machine = Machine(tmp_path / "run", [code])
     assert machine.run(3) == code
     assert len(machine.attempts) == 1
+
+
+def test_a_run_that_was_asked_to_end_and_failed_at_it_is_not_started_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "run", [1, 1, 0])
+    assert machine.run(5, asked=lambda: len(machine.attempts) == 2) == 1
+    assert len(machine.attempts) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_it_waits_ends_it_as_one_during_the_run_does(number: signal.Signals, tmp_path: Path) -> None:
+    class Signalled(Machine):
+        def sleep(self, seconds: float) -> None:
+            os.kill(os.getpid(), number)
+            time.sleep(30)
+
+    before = signal.getsignal(number)
+    with pytest.raises(StoppedError, match=f"stopped by {number.name} .*; go on with: mt-train --resume") as stopped:
+        Signalled(tmp_path / "run", [1, 0], saves=[True]).run(5)
+    assert stopped.value.exit_code == STOPPED
+    assert signal.getsignal(number) == before
+    with pytest.raises(StoppedError, match="start the same command again"):
+        Signalled(tmp_path / "other", [1, 0]).run(5)
 
 
 def test_waits_grow_while_no_checkpoint_comes_in_between(tmp_path: Path) -> None:
@@ -227,7 +258,7 @@ def test_a_run_goes_on_with_fewer_ranks_and_the_same_rows(
     monkeypatch.setattr(launch, "devices_left", lambda asked, present: next(left))
     started = launch.launch
 
-    def launch_and_kill(words: Sequence[str], raw: dict[str, object], count: int, hear: Callable[[str], object]) -> int:
+    def launch_and_kill(words: Sequence[str], raw: dict[str, object], count: int, *told: Callable[..., object]) -> int:
         if count == 2:
             script = "import os, sys, time\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[3])\n"
             script += (
@@ -236,7 +267,7 @@ def test_a_run_goes_on_with_fewer_ranks_and_the_same_rows(
             subprocess.Popen(
                 [sys.executable, "-c", script, str(os.getpid()), str(tmp_path / "run"), str(Path(__file__).parent)]
             )
-        return started(words, raw, count, hear)
+        return started(words, raw, count, *told)
 
     monkeypatch.setattr(launch, "launch", launch_and_kill)
     assert main([*PLAIN, "--nproc-per-node", "2", "--restart", "2", "--output", str(tmp_path / "run")]) == 0

@@ -89,14 +89,13 @@ def loaded(run: Path) -> LoadedModel:
 
 def calls(run: Path, loaded: LoadedModel) -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     """Each call with arguments that are right, but for what makes it do its work."""
-    yield load_config, {"source": RAW}
-    yield check_config, {"source": RAW, "processes": 1}
-    yield (
-        train,
-        {"config": {**RAW, "data": {"eval": "x"}}, "output": run / "another", "overwrite": False, "resume": None},
-    )
-    yield load_run, {"run": run / "run", "checkpoint": "last", "averaged": None, "dtype": "auto"}
-    yield load_adapters, {"folders": {"a": run / "adapter"}, "model": "llama", "weights": run / "hf", "dtype": "auto"}
+    yield load_config, {"source": RAW, "recipe": None, "plugins": ()}
+    yield check_config, {"source": RAW, "processes": 1, "recipe": None, "plugins": ()}
+    wrong = {"config": {**RAW, "data": {"eval": "x"}}, "output": run / "another", "overwrite": False}
+    yield train, {**wrong, "resume": None, "recipe": None, "plugins": ()}
+    yield load_run, {"run": run / "run", "checkpoint": "last", "averaged": None, "dtype": "auto", "plugins": ()}
+    over = {"folders": {"a": run / "adapter"}, "weights": run / "hf"}
+    yield load_adapters, {**over, "model": "llama", "dtype": "auto", "quantizer": None, "plugins": ()}
     given = {
         "max_new_tokens": 1,
         "stop": (),
@@ -110,16 +109,20 @@ def calls(run: Path, loaded: LoadedModel) -> Iterator[tuple[Callable[..., Any], 
 
 
 FINE = {
+    "load_config.recipe": (None,),
+    "check_config.recipe": (None,),
     "load_run.checkpoint": ("last",),
     "load_run.averaged": (None,),
     "load_run.dtype": ("auto",),
     "load_adapters.dtype": ("auto",),
+    "load_adapters.quantizer": (None,),
     "generate.chat_template": (None,),
     "generate.prompts": ("x",),
     "generate.seed": (0, -1, 10**5000),
     "generate.stop": ((), [], "x"),
     "generate.choices": ((), []),
     "load_adapters.folders": ({},),
+    **{f"{name}.plugins": ((), []) for name in ("load_config", "check_config", "train", "load_run", "load_adapters")},
 }
 """What is odd elsewhere and right there."""
 

@@ -166,3 +166,12 @@ def test_what_is_written_reads_back_as_it_was_here_and_in_any_other_yaml(content
         file.write(text := write_yaml(content))
         file.flush()
         assert read_config(file.name) == json.loads(json.dumps(content)) == yaml.safe_load(text)
+
+
+def test_a_run_file_reads_back_with_as_many_values_as_a_run_may_have(tmp_path: Path) -> None:
+    content = {"tokenizer": {"add_tokens": [f"<t{number}>" for number in range(MOST_VALUES + 1)]}}
+    (tmp_path / "run.yaml").write_text(write_yaml(content))
+    with pytest.raises(UsageError, match="more than 10,000 values; put rows and long lists into files"):
+        read_config(tmp_path / "run.yaml")
+    (tmp_path / "plugins.lock.json").write_text("{}")  # which each run has
+    assert read_config(tmp_path / "run.yaml") == content

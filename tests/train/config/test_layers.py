@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from mt_core.errors import UsageError
-from mt_train.assemble.discovery import load_plugins
 from mt_train.cli.train import main
 from mt_train.config.layers import MOST_FILES, Layer, Layers, read_layers
+from mt_train.plugins.modules import load_plugins
 
 KINDS = load_plugins().kinds
 
@@ -50,6 +51,26 @@ def test_options_of_a_component_that_gave_way_have_no_origin(tmp_path: Path) -> 
     found = Layers.of([*read_layers(path), Layer("command line", {"optimizer": {"name": "muon"}})], KINDS)
     assert found.raw == {"optimizer": {"name": "muon"}}
     assert found.origins == {"optimizer.name": "command line"}
+
+
+@pytest.mark.parametrize(
+    ("slot", "options", "name"),
+    [
+        ("model", {"weights": "my-llama"}, "llama"),
+        ("adapter", {"weights": "runs/one"}, "lora"),
+        ("dataset", {"path": "rows.jsonl"}, "jsonl"),
+        ("tokenizer", {"path": "tokenizer.json"}, "huggingface"),
+        ("optimizer", {"lr": 1.0}, "muon"),
+    ],
+)
+def test_options_that_a_file_gives_no_component_are_those_of_the_one_that_is_named_on_top(
+    slot: str, options: dict[str, object], name: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, base=json.dumps({slot: options})) / "base.yaml"
+    found = Layers.of([*read_layers(path), Layer("command line", {slot: {"name": name}})], KINDS)
+    assert found.raw == {slot: {**options, "name": name}}
+    over = Layers.of([Layer("a", {slot: "another"}), *read_layers(path), Layer("b", {slot: name})], KINDS)
+    assert over.raw == {slot: {"name": name}}, "the file's options were those of another"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from mt_train.data import measures
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.findings import THRESHOLDS, findings, refuse_findings
 from mt_train.data.measures import compare, count_duplicates, fill_ratios, measure, row_of_id, sample_hashes
+from mt_train.data.media.rules import MediaRules
 from mt_train.data.order import permutation
 from mt_train.data.packing import next_fit, pack
 from mt_train.data.row_statistics import BAD_ROW, PLACES, RowStatistics
@@ -319,8 +320,22 @@ def test_rows_that_spell_special_tokens_are_counted_named_and_told_when_they_are
     assert findings(finish(read([SPELLING[0], *[PLAIN[0]] * 9], "</s>")), "training") == []
 
 
+def test_rows_with_a_place_of_media_and_none_are_counted_where_something_reads_such_media() -> None:
+    def read(*kinds: str) -> EncodedSamples:
+        rows = [{"text": "an <image> here"}, {"text": "<dna>"}, {"text": "images"}]
+        source, media = Texts(rows), MediaRules(kinds=frozenset(kinds), roots=()) if kinds else None
+        rules = Rules(max_len=8, truncation="error", bos_id=1, stop_ids=frozenset([2]), media=media)
+        return encode(source, range(len(rows)), source, rules)
+
+    assert read().report.rows_without_media == 0, "a run without encoders"
+    (line,) = findings(finish(read("image")), "training")
+    assert line.startswith("training: 1 of 3 rows have a place for media and none to stand there")
+    assert "(r:0)" in line
+    assert read("dna", "image").report.rows_without_media == 2
+
+
 def test_every_threshold_is_broken_by_a_test_above() -> None:
-    assert len(THRESHOLDS) == len(BROKEN) + 2
+    assert len(THRESHOLDS) == len(BROKEN) + 3
 
 
 def test_strict_refuses_all_findings_at_once() -> None:

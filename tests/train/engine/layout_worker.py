@@ -35,7 +35,7 @@ from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.completion import ENDED
 from mt_train.checkpoint.store import find, verify
 from mt_train.data.loader import Position
-from mt_train.engine import fragments, masters
+from mt_train.engine import buckets, fragments
 from mt_train.engine.engine import Engine
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import make_plan
@@ -140,11 +140,15 @@ class Bench:
             offer = resolved.offers["train_model"]
             component = Component(name="llama", summary="layers of its own", build=offered_layers)
             resolved.offers["pipeline_layers"] = replace(offer, kind="pipeline_layers", component=component)
+        if case.get("whole"):
+            offer = resolved.offers["optimizer"]
+            component = replace(offer.component, form="whole_parameter", layouts=frozenset({"zero0"}))
+            resolved.offers["optimizer"] = replace(offer, component=component)
         self.change_run(resolved, case)
         parts = Parts.of(resolved)
         data = build_data(parts)
         plan = make_plan(parts.config, world=world, device="cpu", offers=parts.offers.values())
-        masters.BUCKET_NUMBERS = case.get("bucket", 1 << 24)
+        buckets.BUCKET_NUMBERS = case.get("bucket", 1 << 24)
         seed_everything(seed, self.process.rank)
         engine = build_engine(
             parts,

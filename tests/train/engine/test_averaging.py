@@ -62,3 +62,13 @@ def test_other_optimizers_and_a_first_step_are_left_alone() -> None:
     fresh = HalvingOptimizer([nn.Parameter(before.clone())], lr=0.1)
     with use_averaged_weights(None, fresh):
         assert torch.equal(fresh.param_groups[0]["params"][0], before)
+
+
+def test_weights_that_no_step_has_changed_are_published_as_they_are() -> None:
+    """A checkpoint after a first step that was skipped asks for state, and leaves some that is empty (a ``defaultdict``)."""
+    weight = nn.Parameter(torch.rand(7))
+    optimizer = HalvingOptimizer([weight], lr=0.1)
+    assert not optimizer.state[weight]
+    before = weight.detach().clone()
+    with use_averaged_weights(object(), optimizer):
+        assert torch.equal(weight, before)

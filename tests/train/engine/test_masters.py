@@ -27,17 +27,24 @@ ALIKE: dict[str, dict[str, Any]] = {
     "sequence": {"sequence": 2},
 }
 """What both do to the bit, without clipping: DeepSpeed adds the squares of a norm up in fp32."""
+WHOLE: dict[str, Any] = {**OWN, "stage": 0, "whole": True}
+"""As for an optimizer that looks at whole parameters: each rank has the masters of all."""
+WHOLE_ALIKE = {name: case for name, case in ALIKE.items() if name not in ("muon", "average") and "buckets" not in name}
 STAYS = ("dropout", "several-buckets", "muon", "average")
 MOVES = {"to-theirs": (OWN, {"masters": "deepspeed"}), "from-theirs": (THEIRS, {"masters": "auto"})}
 MOVES |= {f"to-{stage}": (OWN, {"stage": stage}) for stage in (2, 3)}
 MOVES |= {f"from-{stage}": ({**OWN, "stage": stage}, {"stage": 1}) for stage in (2, 3)}
+MOVES |= {"from-whole": (WHOLE, {"stage": 1, "whole": False}), "to-whole": (OWN, {"stage": 0, "whole": True})}
 MOVES["other-buckets"] = ({**OWN, "bucket": 700}, {"bucket": 1500})
-EXACT = ("to-theirs", "from-theirs", "other-buckets")
+EXACT = ("to-theirs", "from-theirs", "other-buckets", "from-whole", "to-whole")
 
 CASES = {f"own-{name}": {**OWN, **case} for name, case in ALIKE.items()}
+CASES |= {f"whole-{name}": {**WHOLE, **case} for name, case in WHOLE_ALIKE.items()}
 CASES |= {f"theirs-{name}": {**THEIRS, **case} for name, case in ALIKE.items() if "buckets" not in name}
 CLIPPED: dict[str, Any] = {"clip": 0.5, "optimizer": {"name": "sgd", "lr": 0.5}}
 """Adam would hardly notice: a factor on every gradient cancels out."""
+CASES |= {"whole-clipped": {**WHOLE, **CLIPPED}, "inf-whole": {**WHOLE, "do": "inf", "micro": 2}}
+CASES |= {"resume-whole": {**WHOLE, **ALIKE["dropout"], "do": "resume"}}
 CASES |= {"own-clipped": {**OWN, **CLIPPED}, "theirs-clipped": {**THEIRS, **CLIPPED}}
 CASES |= {"inf": {**OWN, "do": "inf"}, "inf-buckets": {**OWN, "do": "inf", "micro": 2, "bucket": 700}}
 CASES |= {f"resume-{name}": {**OWN, **ALIKE[name], "do": "resume"} for name in STAYS}
@@ -70,6 +77,13 @@ def test_every_bit_is_that_of_deepspeeds_optimizer(results: dict[str, Any], name
     assert far(own["norms"], theirs["norms"]) < 1e-6
 
 
+@pytest.mark.parametrize("name", [*WHOLE_ALIKE, "clipped"])
+def test_whole_masters_on_every_rank_give_the_bits_of_their_pieces(results: dict[str, Any], name: str) -> None:
+    whole, pieces = results[f"whole-{name}"], results[f"own-{name}"]
+    assert (whole["losses"], whole["eval"], whole["weights"]) == (pieces["losses"], pieces["eval"], pieces["weights"])
+    assert far(whole["norms"], pieces["norms"]) < 1e-6
+
+
 def test_clipped_steps_differ_by_the_rounding_of_the_norm_alone(results: dict[str, Any]) -> None:
     """The first step's norm is of equal gradients; a later weight may be rounded to the next number of bf16 (2 ** -8)."""
     own, theirs = results["own-clipped"], results["theirs-clipped"]
@@ -85,14 +99,16 @@ def test_splitting_rows_otherwise_gives_the_same_training(one: dict[str, Any], t
     assert far(one["own-whole"]["losses"], one["own-several"]["losses"]) < 2e-3
 
 
-@pytest.mark.parametrize("case", ["inf", "inf-buckets"])
+@pytest.mark.parametrize("case", ["inf", "inf-buckets", "inf-whole"])
 def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(results: dict[str, Any], case: str) -> None:
     assert results[case] == {"finite": False, "applied": False, "unchanged": True}
 
 
-@pytest.mark.parametrize("name", STAYS)
-def test_two_steps_and_two_more_equal_four_bit_for_bit(results: dict[str, Any], name: str) -> None:
-    whole, parts = results[f"own-{name}"], results[f"resume-{name}"]
+@pytest.mark.parametrize(
+    ("name", "resumed"), [*((f"own-{name}", f"resume-{name}") for name in STAYS), ("whole-dropout", "resume-whole")]
+)
+def test_two_steps_and_two_more_equal_four_bit_for_bit(results: dict[str, Any], name: str, resumed: str) -> None:
+    whole, parts = results[name], results[resumed]
     assert (whole["losses"], whole["state"]) == (parts["losses"][-len(whole["losses"]) :], parts["state"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -104,6 +105,39 @@ def test_an_optimizer_of_whole_parameters_is_refused_with_one_fault(stage: int) 
     assert [fault.key for fault in caught.value.faults] == ["optimizer"]
     assert f"whole needs whole parameters, and ZeRO {stage} shows it flat pieces" in str(caught.value)
     assert "Set --parallel.zero-stage 0" in str(caught.value)
+
+
+def whole_plan(world: int, parallel: dict[str, Any], dtype: str, name: str = "lamb") -> Plan:
+    """The plan of a run whose optimizer works at ZeRO 0 alone."""
+    raw = {"model": {"name": "llama"}, "optimizer": name, "parallel": parallel, "train": {"dtype": dtype}}
+    resolved = resolve(raw, PluginHost.discover())
+    return make_plan(resolved.config, world=world, device="cpu", offers=resolved.offers.values())
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("stage", ["auto", 0])
+def test_an_optimizer_of_whole_parameters_runs_at_zero_0_in_both_precisions(world: int, dtype: str, stage: Any) -> None:
+    plan = whole_plan(world, {"zero_stage": stage}, dtype)
+    assert (plan.zero_stage, plan.own_masters) == (0, dtype == "bf16")
+    assert plan.trains_weights == (dtype == "fp32")
+    assert not plan.notices
+
+
+@pytest.mark.parametrize(
+    ("name", "parallel", "dtype", "says"),
+    [
+        ("lamb", {}, "fp16", "Set --train.dtype bf16"),
+        ("lamb", {"masters": "deepspeed"}, "bf16", "lamb needs whole parameters, and ZeRO 1 shows it flat pieces"),
+        ("lamb", {"offload": "optimizer"}, "fp32", "lamb needs whole parameters, and ZeRO 1 shows it flat pieces"),
+        ("lomo", {}, "bf16", "lomo does not support zero1"),
+    ],
+)
+def test_what_keeps_an_optimizer_from_whole_parameters_is_refused(
+    name: str, parallel: dict[str, Any], dtype: str, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        whole_plan(1, parallel, dtype, name)
 
 
 def mixture_offers(resolved: Resolved, **changes: dict[str, Any]) -> list[Offer]:

@@ -34,7 +34,7 @@ class DoublingTransform:
 
 def single_engine(**named: nn.Parameter) -> Any:
     """An engine at stage 0 on one process, as far as a transform sees it."""
-    plan = SimpleNamespace(zero_stage=0, sharing_ranks=1)
+    plan = SimpleNamespace(zero_stage=0, trains_weights=True, sharing_ranks=1)
     process = SimpleNamespace(rank=0, world=1, device=torch.device("cpu"))
     return SimpleNamespace(plan=plan, process=process, named_parameters=lambda: iter(named.items()))
 

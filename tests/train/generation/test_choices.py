@@ -9,6 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
+from twins import LatinTokenizer
 
 from mt_core.errors import UsageError
 from mt_core.generation import GenerationConfig, SamplingRules
@@ -119,3 +120,66 @@ def test_choices_that_cannot_work_are_refused(loaded: LoadedModel) -> None:
         Choices(["a", "A"], type("Blind", (), {"encode": lambda self, text: [1]})(), END)
     with pytest.raises(UsageError, match="'' has no tokens"):
         Choices([""], build_byte(ByteConfig()), END)
+
+
+class Spelled(LatinTokenizer):
+    """Reads ``<|end|>`` as the end token, as most tokenizers read their special tokens."""
+
+    def encode(self, text: str) -> list[int]:
+        first, *others = (super(Spelled, self).encode(part) for part in text.split("<|end|>"))
+        return [*first, *(token for part in others for token in (self.eos_id, *part))]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        ids, at, offsets = self.encode(text), 0, []
+        for token in ids:
+            offsets.append((at, at + (7 if token == self.eos_id else 1)))
+            at = offsets[-1][1]
+        return ids, offsets
+
+
+@pytest.mark.parametrize("rules", [SamplingRules(greedy=True), SamplingRules(num_beams=2)])
+@pytest.mark.parametrize("string", ["a<|end|>b", "<|end|>", "a<|end|>"])
+def test_a_choice_with_an_end_token_in_it_is_refused(loaded: LoadedModel, string: str, rules: SamplingRules) -> None:
+    spelled = LoadedModel(loaded.model, Spelled(), 128, (257,))
+    with pytest.raises(UsageError) as refused:
+        generate(spelled, "x", GenerationConfig(rules=rules, choices=("yes", string)))
+    assert (
+        str(refused.value)
+        == f"the choice {string!r} has '<|end|>' in it, which ends a text; leave that out of the choice"
+    )
+
+
+def test_a_choice_with_another_token_that_ends_a_text_is_refused(loaded: LoadedModel) -> None:
+    two_ends = LoadedModel(loaded.model, loaded.tokenizer, 128, (257, ord("!")))
+    with pytest.raises(UsageError, match=r"the choice 'n!o' has '!' in it, which ends a text"):
+        generate(two_ends, "x", GenerationConfig(choices=("yes", "n!o")))
+
+
+def test_a_choice_with_the_stop_text_of_a_template_is_refused(loaded: LoadedModel) -> None:
+    asked = [[{"role": "user", "content": "x"}]]
+    for string in ("ab<|im_end|>q", "ab<|im_end|>"):
+        config = GenerationConfig(choices=("yes", string))
+        with pytest.raises(
+            UsageError, match=r"the choice 'ab<\|im_end\|>q?' has '<\|im_end\|>' in it, which ends a text"
+        ):
+            generate(loaded, asked, config, chat_template="chatml")
+        assert generate(loaded, "x", config)[0].text in config.choices, "without a template it is text like any other"
+
+
+def test_a_stop_text_that_the_tokens_have_and_the_choice_has_not_is_found() -> None:
+    class Lower(LatinTokenizer):
+        def encode(self, text: str) -> list[int]:
+            return super().encode(text.lower())
+
+    with pytest.raises(UsageError, match="the choice 'aEOTb' has 'eot' in it"):
+        Request(ids=[1], choices=Choices(["aEOTb"], Lower(), 257), stop=("eot",))
+
+
+def test_a_row_that_ends_within_its_choice_is_an_error_of_that_row_alone(loaded: LoadedModel) -> None:
+    decoder = Decoder(loaded, max_rows=2)
+    short = decoder.add(Request(ids=[1], most=2, choices=Choices(["maybe"], loaded.tokenizer, 257), end_ids=(257,)))
+    other = decoder.add(Request(ids=[1], most=4))
+    produced = [each for _ in range(4) for each in decoder.step()]
+    last = {each.number: each for each in produced if each.is_last}
+    assert "none of the choices" in str(last[short].error)
+    assert (last[short].finish, last[other].error) == (None, None)

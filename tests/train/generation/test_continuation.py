@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from mt_core.errors import UsageError
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_core.nn import Batch, KVCache, TrainModel
 from mt_plugin_llama.model import Llama
-from mt_train.generation.continuation import continue_prompts
+from mt_train.generation.continuation import Continuer, continue_prompts
 from mt_train.generation.forward import last_logits
 from mt_train.generation.loaded_model import LoadedModel
 
@@ -136,3 +138,24 @@ def test_everything_that_is_computed_goes_through_one_function(
     for hook in hooks:
         hook.remove()
     assert calls["forward"] == calls["model"] == calls["head"] > 5
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_tokens_and_logprobs_end_with_the_text_that_a_templates_stop_text_ends(
+    pair: tuple[Llama, LlamaForCausalLM], beams: int
+) -> None:
+    """Beams are searched to their end before their text is looked at."""
+    rules = SamplingRules(num_beams=beams, greedy=beams == 1)
+    config = GenerationConfig(rules=rules, max_new_tokens=12, logprobs=True)
+    (whole,) = continue_prompts(load(pair[0]), [[3, 4]], config, batch_size=1)
+    stop = Numbers().decode(whole.ids[:1])
+    template: Any = SimpleNamespace(stop_ids=(), stop_text=stop)
+    (found,) = continue_prompts(load(pair[0]), [[3, 4]], config, batch_size=1, template=template)
+    assert (found.ids, found.logprobs) == (whole.ids[:1], whole.logprobs[:1])
+    assert (found.text, found.finish, found.end_id) == ("", "stop", None)
+
+
+def test_what_a_server_ended_before_there_was_no_room_has_stopped(pair: tuple[Llama, LlamaForCausalLM]) -> None:
+    continuer = Continuer(load(pair[0], 5), GenerationConfig(max_new_tokens=4))
+    finishes = {ids: continuer.finish([3], ids).finish for ids in ((1, 2), (1, 2, 3, 4), (1, 2, 5))}
+    assert finishes == {(1, 2): "stop", (1, 2, 3, 4): "length", (1, 2, 5): "eos"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import tiny_tokenizers
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,24 +88,11 @@ def byte_level() -> tokenizers.Tokenizer:
 
 
 def metaspace() -> tokenizers.Tokenizer:
-    """As Llama 2: words begin with a blank that is dropped at the start of a text, and unknown characters are bytes."""
-    pieces = ["<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁▁", "▁the", "▁fox", "▁n", *"thefox'.sanïv東"]
-    found = tokenizers.Tokenizer(models.BPE({piece: at for at, piece in enumerate(pieces)}, [], byte_fallback=True))
-    found.add_special_tokens(["<s>"])
-    found.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
-    found.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    return found
+    return tiny_tokenizers.metaspace(["▁the", "▁fox", "▁n", *"thefox'.sanïv東"])
 
 
 def word_pieces() -> tokenizers.Tokenizer:
-    """As BERT: a blank between words is no token's, and what goes on with a word is marked."""
-    pieces = ["<s>", "[UNK]", "the", "fox", "x", "##x", ".", "s", "'", "東", "##京", "é"]
-    found = tokenizers.Tokenizer(models.WordPiece({piece: at for at, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    found.add_special_tokens(["<s>"])
-    found.pre_tokenizer, found.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(cleanup=False)
-    return found
+    return tiny_tokenizers.word_pieces(["the", "fox", "x", "##x", ".", "s", "'", "東", "##京", "é"])
 
 
 class Counting:

@@ -22,7 +22,7 @@ from mt_train.assemble.data import build_data, make_loader
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.data.loader import Position
-from mt_train.engine import masters
+from mt_train.engine import buckets
 from mt_train.engine.engine import Engine
 from mt_train.engine.plan import make_plan
 from mt_train.engine.processes import Process, join_group
@@ -70,7 +70,7 @@ class Probe:
     def __init__(self, engine: Engine) -> None:
         self.parameters = list(engine.module.parameters())
         self.zero = engine.zero_optimizer
-        self.inner = self.zero if engine.plan.zero_stage == 0 else self.zero.optimizer
+        self.inner = engine.inner_optimizer
         self.moments: list[Storages] = []
         for owner in {id(each): each for each in (self.zero, self.inner)}.values():
             for name in EVENTS:
@@ -125,6 +125,7 @@ def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]
     raw: dict[str, Any] = {
         "model": {"name": "llama", "vocab_size": 259, **SIZES[case["size"]], **case.get("model", {})},
         "dataset": {"name": "jsonl", "path": rows},
+        "optimizer": case.get("optimizer", "adamw"),
         "data": {"eval": None},
         "train": {
             "steps": 3,
@@ -136,7 +137,7 @@ def run(host: PluginHost, process: Process, deepspeed: Any, case: dict[str, Any]
         "parallel": {"zero_stage": case["stage"], "offload": case.get("offload", "none"), "pipeline": pipeline},
     }
     raw["parallel"] |= {"expert": case.get("expert", 1), "masters": case.get("masters", "auto")}
-    masters.BUCKET_NUMBERS = memory.BUCKET_NUMBERS = case.get("bucket", 1 << 24)
+    buckets.BUCKET_NUMBERS = memory.BUCKET_NUMBERS = case.get("bucket", 1 << 24)
     resolved = resolve(raw, host)
     if "expert" in case:
         put_mixture(resolved)

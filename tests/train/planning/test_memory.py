@@ -27,6 +27,10 @@ CASES: dict[str, dict[str, Any]] = {
 CASES |= {f"bf16-{stage}": {"size": "middle", "stage": stage, "dtype": "bf16"} for stage in (1, 2, 3)}
 CASES |= {f"bf16-1-{name}": {"size": "middle", "stage": 1, "dtype": "bf16", **case} for name, case in OWN.items()}
 CASES |= {
+    f"bf16-0-{micro}": {"size": "middle", "stage": 0, "dtype": "bf16", "optimizer": "adam-mini", "micro": micro}
+    for micro in (1, 2)
+}
+CASES |= {
     "offload-1": {"size": "large", "stage": 1, "offload": "optimizer"},
     "offload-2": {"size": "large", "stage": 2, "offload": "optimizer"},
     "offload-3": {"size": "large", "stage": 3, "offload": "parameters"},

@@ -25,6 +25,27 @@ def check(limits: dict[str, str], **run: Any) -> None:
     resolve({"model": "kit-tiny", **run}, PluginHost(plugins, list(host.unused_names)))
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_what_is_loaded_alone_has_no_conflict_with_the_adapter_that_trains_all(trains: bool) -> None:
+    host = hermetic_host(tiny)
+
+    def wishes(**wished: tuple[str, ...]) -> PluginHost:
+        def changed(offer: Offer) -> Offer:
+            is_it = offer.kind == "train_model" and offer.component.name == "kit-tiny"
+            return replace(offer, component=replace(offer.component, **wished)) if is_it else offer
+
+        plugins = [replace(each, offers=[changed(offer) for offer in each.offers]) for each in host.plugins]
+        return PluginHost(plugins, list(host.unused_names))
+
+    resolve({"model": "kit-tiny"}, wishes(requires=("adapter:full",)), trains=trains)
+    against = wishes(conflicts=("adapter:full",))
+    if trains:
+        with pytest.raises(ConfigError, match="kit-tiny conflicts with adapter:full"):
+            resolve({"model": "kit-tiny"}, against)
+    else:
+        resolve({"model": "kit-tiny"}, against, trains=False)
+
+
 def test_a_limit_is_refused_with_its_reason_where_the_run_asks_for_it() -> None:
     with pytest.raises(
         ConfigError, match=r"kit-tiny does not do this here: it has a state. Set --data.batching padding."

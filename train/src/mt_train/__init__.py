@@ -21,6 +21,7 @@ _PUBLIC = {
     "RunConfig": "mt_train.config.run",
     "SeveralAdapters": "mt_train.adapters.several",
     "check_config": "mt_train.api",
+    "describe_failure": "mt_train.tracking.failures",
     "load_adapters": "mt_train.api",
     "load_config": "mt_train.api",
     "load_over_base": "mt_train.api",
@@ -40,6 +41,7 @@ __all__ = [
     "RunConfig",
     "SeveralAdapters",
     "check_config",
+    "describe_failure",
     "load_adapters",
     "load_config",
     "load_over_base",
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from mt_train.data.online import CollectsAnswers, Policy, Prompt, Record
     from mt_train.generation.backend import Backend
     from mt_train.generation.loaded_model import LoadedModel
+    from mt_train.tracking.failures import describe_failure
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +100,8 @@ def _run(action: Callable[[], int], debug: bool) -> int:
 
 
 def _unexpected(error: Exception) -> str:
+    import traceback
+
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{last.filename}, line {last.lineno}"
     return (
@@ -128,6 +129,8 @@ def wait_politely() -> None:
 
 def _report(text: str, debug: bool, kind: str = SAID) -> None:
     if debug:
+        import traceback
+
         print(redact(traceback.format_exc()), file=sys.stderr)
     rank, folder = os.environ.get("RANK", "0"), os.environ.get(ERRORS_VARIABLE)
     if folder and _leave(Path(folder) / f"rank-{rank}{kind}", redact(text)) and kind == LOST:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from mt_core.plugins.compatibility import out_of_range
@@ -64,6 +63,8 @@ def brief_report(offer: Offer) -> Report:
 
 def component_report(offer: Offer, kinds: Kinds) -> Report:
     """A component with everything that it declares, its options, and their JSON Schema."""
+    from dataclasses import fields
+
     component = offer.component
     declared = {field.name: getattr(component, field.name) for field in fields(component) if field.name != "config"}
     data = {name: _json_value(value) for name, value in declared.items() if not callable(value)}

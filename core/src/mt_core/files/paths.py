@@ -64,7 +64,7 @@ def _files_below(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     others = sorted({file.suffix or file.name for file in names})
     raise DataError(
         f"folder {folder.absolute()} has no {wanted} file, only {', '.join(others[:5]) or 'nothing'}. "
-        f"Name a folder with {wanted} files, one file of any name, or a pattern such as 'folder/*.txt'."
+        f"Name a folder with {wanted} files, one file of any name, or a pattern such as 'folder/*{suffixes[0]}'."
     )
 
 

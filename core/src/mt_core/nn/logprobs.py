@@ -25,7 +25,7 @@ def token_logprobs(
     entropy: bool = False,
     chunk: int = CHUNK_TOKENS,
 ) -> tuple[Tensor, Tensor | None]:
-    """log p(label) of each token in nats, and where ``entropy`` asks for it that of its distribution: (n,) in fp32.
+    """A pair: log p(label) of each token in nats, and where ``entropy`` asks for it that of its distribution (else ``None``), (n,) in fp32.
 
     The logits of ``head(hidden)`` are divided by ``temperature``. Both results have gradients.
     """

@@ -48,11 +48,11 @@ class PluginHost:
         self._manager = manager
 
     @classmethod
-    def discover(cls, selection: Selection | None = None) -> PluginHost:
-        """Load every installed plugin that is not blocked; a failure is recorded, not raised."""
+    def discover(cls, selection: Selection | None = None, more: Iterable[PluginInfo] = ()) -> PluginHost:
+        """Load every installed plugin that is not blocked, and ``more``; a failure is recorded, not raised."""
         selection = selection or Selection.from_environment()
         found = find_plugins(selection)
-        return cls.of(found, without_effect(selection, found))
+        return cls.of([*found, *more], without_effect(selection, found))
 
     @classmethod
     def of(cls, found: Iterable[PluginInfo], unused_names: Sequence[str] = ()) -> PluginHost:

@@ -6,9 +6,8 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 from mt_core.errors import did_you_mean
@@ -25,8 +24,7 @@ OWN = frozenset({CORE, TRAINING, BUILT_IN})
 _REQUIRED = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
-@dataclass(frozen=True)
-class PluginInfo:
+class PluginInfo(NamedTuple):
     """A plugin as its distribution's metadata describes it."""
 
     name: str
@@ -46,8 +44,7 @@ class PluginInfo:
         return f"{self.distribution} {self.version}"
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """The plugins that may be imported: all but ``blocked``, or only ``allowed``. What is built in always may."""
 
     blocked: frozenset[str] = frozenset()

@@ -281,6 +281,20 @@ def test_rows_that_are_held_out_need_ids_of_their_own() -> None:
         blocks(Alike(LENGTHS), held_out=3)
 
 
+def test_a_row_that_comes_again_is_held_out_once_and_never_trained_on() -> None:
+    class Again(NumberedRows):
+        def rows(self, epoch: int, seed: int) -> Iterator[Any]:
+            first, *others = super().rows(epoch, seed)
+            return iter([first, others[0], dict(first), *others[1:], dict(first)])
+
+    found = blocks(Again(LENGTHS), held_out=3, size=len(LENGTHS) + 2)
+    first, second, *others = NumberedRows(LENGTHS).rows(0, 0)
+    assert found.held_out.report.rows_read == 2
+    assert set(found.held_out.row_ids) == {first["id"], second["id"]}
+    assert found.first.samples.report.rows_read == len(others)
+    assert not {first["id"], second["id"]} & set(found.first.samples.row_ids)
+
+
 def test_a_source_that_lost_rows_since_the_run_stopped_is_told() -> None:
     reader = StreamReader(NumberedRows(LENGTHS, stateful=False), "dataset 'numbered'", seed=0, say=lambda text: None)
     with pytest.raises(DataError, match="ended after 23 rows, and the run had read 30 of them"):

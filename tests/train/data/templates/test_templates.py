@@ -188,6 +188,59 @@ def test_the_mask_is_that_of_transformers(
     assert encoded.trained == [bool(each) for each in expected["assistant_masks"]]
 
 
+_TURN = (
+    "<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' ANSWER %}{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>"
+    "{% else %}{{ m.content }}{% if m.content.endswith('!') %}?{% endif %}<|im_end|>{% endif %}\n"
+)
+_SPEAK = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+MARKED_IN_PART = {
+    "the last answer": "{% for m in messages %}" + _TURN.replace("ANSWER", "and loop.last") + "{% endfor %}" + _SPEAK,
+    "long answers": "{% for m in messages %}"
+    + _TURN.replace("ANSWER", "and m.content|length > 6")
+    + "{% endfor %}"
+    + _SPEAK,
+    "turns by number": "{% for number in range(messages|length) %}{% set m = messages[number] %}"
+    + _TURN.replace("ANSWER", "")
+    + "{% endfor %}"
+    + _SPEAK,
+}
+"""Templates that mark some answers alone, or whose loop is over no messages; all of them look at the end of other turns."""
+
+
+@pytest.mark.parametrize("marked", MARKED_IN_PART)
+@pytest.mark.parametrize("asked", ["Why", "Why!"])
+def test_marks_decide_though_an_answer_has_none_or_no_turn_can_be_told(
+    tokenizers: dict[str, Any], theirs: Any, marked: str, asked: str
+) -> None:
+    said = [("user", asked), ("assistant", "so"), ("user", asked), ("assistant", "since it is so")]
+    turns = [{"role": role, "content": text} for role, text in said]
+    source = MARKED_IN_PART[marked]
+    encoded = template(tokenizers["huggingface"], source).encode(turns)
+    expected = theirs.apply_chat_template(
+        turns, chat_template=source, return_dict=True, return_assistant_tokens_mask=True
+    )
+    assert encoded.ids == expected["input_ids"]
+    assert encoded.trained == [bool(each) for each in expected["assistant_masks"]]
+
+
+def test_an_answer_without_a_mark_is_trained_on_where_its_row_or_the_run_says_so(tokenizers: dict[str, Any]) -> None:
+    turns = [
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": "so"},
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": "since"},
+    ]
+    source, tokenizer = MARKED_IN_PART["the last answer"], tokenizers["huggingface"]
+    wished = [turns[0], {**turns[1], "train": True}, *turns[2:]]
+    for encoded in (
+        template(tokenizer, source).encode(wished),
+        template(tokenizer, source, train_on="all").encode(turns),
+    ):
+        trained = tokenizer.decode([each for each, on in zip(encoded.ids, encoded.trained, strict=True) if on])
+        assert "so" in trained
+        assert "since" in trained
+
+
 def test_a_special_token_that_a_person_wrote_is_text(tokenizers: dict[str, Any], theirs: Any) -> None:
     turns = [
         {"role": "user", "content": "What ends a turn, <|im_end|> or </s>?"},

@@ -63,7 +63,7 @@ def contradictions(
     for key in sorted(theirs.keys() - ours.config.keys() - unsaid):
         if _value_or_none(theirs[key]) is not None:
             yield f"{key} is {theirs[key]!r} there, which is not known here"
-    if str(theirs.get("init_lora_weights")).startswith(_REWRITING):
+    if str(theirs.get("init_lora_weights")).lower().startswith(_REWRITING):
         yield (
             f"init_lora_weights is {theirs['init_lora_weights']!r} there, which changes the base; save it in peft with"
             " path_initial_model_for_weight_conversion"

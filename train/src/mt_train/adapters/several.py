@@ -50,7 +50,6 @@ class SeveralAdapters:
         if name in self._names:
             raise UsageError(f"there is an adapter {name!r} already; choose another name")
         self._refuse_merged()
-        layers: dict[str, AdaptedLinear] = {}
         try:
             self._show_base()
             layers = _injected_layers(self.model, adapter, name)
@@ -64,7 +63,7 @@ class SeveralAdapters:
                 self._layers[place].layers[name] = layer.eval().requires_grad_(False)
             self._names.append(name)
         finally:
-            for place, layer in layers.items():
+            for place, layer in [*adapted_layers(self.model)]:  # those that are there where it failed half-way, too
                 self.model.set_submodule(place, layer.base)
             for place, weighed in self._layers.items():
                 self.model.set_submodule(place, weighed)
@@ -149,8 +148,6 @@ def _injected_layers(model: TrainModel, adapter: Adapter, name: str) -> dict[str
     own = {f"{place}.{each}" for place, layer in layers.items() for each, _ in layer.own_parameters()}
     now = {each for each, _ in model.named_parameters()} | set(adapter.trainable_parameters(model))
     if more := sorted((now - before - own) | (set(adapter.trainable_parameters(model)) - own)):
-        for place, layer in layers.items():
-            model.set_submodule(place, layer.base)
         raise UsageError(
             f"the adapter {name!r} has {', '.join(more[:4])} beside what it puts in the place of linear layers; only"
             " adapters that stand for linear layers can be several"

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.errors import WeightsError
 from mt_core.plugins.host import PluginHost
-from mt_train.adapters.folder import CONFIG, AdapterFolder
+from mt_train.adapters.folder import AdapterFolder
 from mt_train.config.commandline import merge
-from mt_train.plugins.saved_adapter import slot_of
+from mt_train.plugins.saved_adapter import AdapterCheckpoint, open_adapter, slot_of
 
 if TYPE_CHECKING:
     from mt_core.adapters.base import Adapter
@@ -19,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def with_adapter(raw: Mapping[str, Any], path: Path, host: PluginHost) -> dict[str, Any]:
-    """A config with the adapter of a folder that peft or ``mt-export`` wrote: slot, options and values.
+    """A config with the adapter of a folder that peft or ``mt-export`` wrote, or of a run: slot, options and values.
 
     Raises ``WeightsError`` for a folder without one, and for a method that no installed adapter is.
     """
-    return merge(raw, {"model": {"overlay": str(path)}, "adapter": slot_of(folder_at(path), host)})
+    folder = folder_at(path)
+    if isinstance(folder, AdapterCheckpoint):
+        return merge(raw, {"adapter": {"weights": str(path)}})
+    return merge(raw, {"model": {"overlay": str(path)}, "adapter": slot_of(folder, host)})
 
 
 def folder_at(path: Path) -> AdapterFolder:
-    """Raises ``WeightsError`` where there is none."""
-    folder = AdapterFolder.at(path)
-    if folder is None:
-        raise WeightsError(f"{path} holds no adapter (no {CONFIG}); give a folder that peft or mt-export wrote")
-    return folder
+    """Find the adapter in a folder, whose pickle is read as tensors alone, or of a run. Raises ``WeightsError`` where there is none."""
+    return AdapterFolder.at(path) or open_adapter(str(path))
 
 
 def adapter_in(

@@ -16,6 +16,8 @@ from mt_train.plugins.saved_adapter import open_adapter
 _WEIGHTS = (".safetensors", ".bin", ".pth", ".pt", ".index.json")
 _MERGED = "adapters/"
 """Beginning of the names that ``base_files`` gives the files of merged adapters, before the number of the adapter."""
+_OVERLAY = "overlay/"
+"""Beginning of the name of an overlay's file, where a file of the weights has the same name."""
 _ENCODERS = "encoders/"
 """Beginning of those of encoders' own folders, before the name of the encoder. No adapter stands on them."""
 
@@ -56,7 +58,10 @@ def base_files(parts: Parts) -> dict[str, str]:
         for name, paths in _encoder_paths(parts).items()
         for path in paths
     }
-    return {path.name: sha256(path) for path in weight_paths(parts)} | merged | encoders
+    weights: dict[str, str] = {}
+    for path in weight_paths(parts):  # an overlay's file may be called as one of the weights
+        weights[f"{_OVERLAY}{path.name}" if path.name in weights else path.name] = sha256(path)
+    return weights | merged | encoders
 
 
 def describe_adapters(parts: Parts, *, resumed: bool) -> list[dict[str, object]]:

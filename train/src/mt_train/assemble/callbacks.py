@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from mt_core.errors import CallbackError, MtError, StopNow, describe_error
+from mt_core.errors import CallbackError, MtError, StopNow
 from mt_core.events import CallbackContext, Control
 from mt_core.tracking.logs import notice
 from mt_train.config.ranks import ranks
+from mt_train.tracking.failures import describe_failure
 
 __all__ = ["CallbackContext", "Callbacks", "Events"]
 
@@ -94,8 +95,8 @@ class Callbacks:
         except BaseException as error:  # a plugin's code may raise anything; whose it is has to be said
             at = "" if step is None else f" at step {step}"
             raise CallbackError(
-                f"callback {name} ({type(self._named[name]).__module__}) failed in {where}{at}: {describe_error(error)}"
-                " (--debug shows where; the run's logs/ have it too)"
+                f"callback {name} ({type(self._named[name]).__module__}) failed in {where}{at}:"
+                f" {describe_failure(error, self._named[name])}; the run's logs/ have it too"
             ) from error
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from functools import cache, cached_property, partial
 from typing import Any
 
 from mt_core.data.text_ids import begin_ids, continuation_encoder
-from mt_core.errors import ConfigError, DataError, Fault
+from mt_core.errors import DataError
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
+from mt_train.assemble.embedding_rows import check_size, more_rows
 from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.identity import tokenizer_digest
 from mt_train.assemble.media import media_reader, media_rules, run_template
@@ -55,32 +56,8 @@ class RunData:
 
 def build_tokenizer(parts: Parts) -> Tokenizer:
     """The run's tokenizer. Raises ``ConfigError`` when it is larger than the model's embedding."""
-    config = parts.config
-    tokenizer = parts.tokenizer
-    rows = config.model.options.vocab_size
-    if tokenizer.size > rows:
-        raise ConfigError(
-            [
-                Fault(
-                    key="tokenizer",
-                    problem=f"{config.tokenizer.name} has {tokenizer.size} tokens, and the model's embedding only {rows} rows.",
-                    fix=_more_rows(config, tokenizer.size, adds_tokens=parts.adds_tokens)
-                    + ", or choose the tokenizer that belongs to the weights.",
-                )
-            ]
-        )
+    check_size(parts, tokenizer := parts.tokenizer)
     return tokenizer
-
-
-def _more_rows(config: RunConfig, count: int, *, adds_tokens: bool = False) -> str:
-    """How the model gets so many rows. Rows of weights are those of their files, unless the run itself ``adds_tokens``."""
-    weights = config.model.source.weights
-    if weights is None or adds_tokens:
-        return f"Set --model.vocab-size {count} or more"
-    path = getattr(config.tokenizer.options, "path", "PATH")
-    return (
-        f"Write a folder with `mt-convert resize-vocab {weights} OUT --tokenizer {path}` and give --model.weights OUT"
-    )
 
 
 def build_data(parts: Parts) -> RunData:
@@ -249,7 +226,7 @@ def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
         if highest >= rows:
             raise DataError(
                 f"{row_of_id(samples, highest)}: token id {highest}, and the model's embedding has only {rows} rows (ids below"
-                f" {rows}). {_more_rows(config, highest + 1)}, or choose the tokenizer that belongs to the model"
+                f" {rows}). {more_rows(config, highest + 1)}, or choose the tokenizer that belongs to the model"
             )
 
 

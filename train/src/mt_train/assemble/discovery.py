@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
+from types import ModuleType
 
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import Selection
+from mt_train.plugins.modules import load_plugins
 from mt_train.tracking.logs import first_notice
 
 
-def discover_plugins(blocked: Iterable[str] = ()) -> PluginHost:
-    """Load the plugins; one that failed, or a name that blocks nothing, is told once."""
-    host = load_plugins(blocked)
+def discover_plugins(blocked: Iterable[str] = (), modules: Iterable[ModuleType] = ()) -> PluginHost:
+    """Load the plugins, ``modules`` among them; one that failed, or a name that blocks nothing, is told once."""
+    host = load_plugins(blocked, modules)
     show_notices(host)
     return host
-
-
-def load_plugins(blocked: Iterable[str] = ()) -> PluginHost:
-    """Load the plugins, without collecting garbage: what is imported stays, and would be looked through again and again."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return PluginHost.discover(Selection.from_environment(list(blocked)))
-    finally:
-        if collects:
-            gc.enable()
 
 
 def show_notices(host: PluginHost) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.config.base import MtConfig
-from mt_core.errors import ComponentError, MtError, describe_error
+from mt_core.errors import ComponentError, MtError
 from mt_core.evaluation import Evaluation, EvaluationConfig, Findings
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.parts import Parts
 from mt_train.engine.processes import share_text
 from mt_train.evaluate.paper import PaperSubject
 from mt_train.evaluate.subject import LiveSubject, LoadedSubject
+from mt_train.tracking.failures import describe_failure
 
 FILE = "evaluations.jsonl"
 
@@ -53,7 +54,7 @@ def ask(name: str, evaluation: Evaluation, subject: LoadedSubject | PaperSubject
         raise
     except Exception as error:  # a plugin's code may raise anything; whose it is has to be said
         raise ComponentError(
-            f"evaluation {name} ({type(evaluation).__module__}) failed: {describe_error(error)} (--debug shows where)"
+            f"evaluation {name} ({type(evaluation).__module__}) failed: {describe_failure(error, evaluation)}"
         ) from error
     if not isinstance(findings, Findings):
         raise ComponentError(

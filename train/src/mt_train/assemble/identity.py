@@ -57,31 +57,43 @@ _SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade,
 
 Split = Literal["train", "eval"]
 Files = Mapping[str, Sequence[Path] | None]
-"""The files of each split, and of ``data.eval`` where it is a path."""
+"""The files of each split, and of ``data.eval`` where it is a path; of a dataset that is made of others theirs, too (``train.0``)."""
 
 
 def source_files(parts: Parts) -> Files | None:
     """The files that rows come from; ``None`` when the dataset, or one that it is made of, does not say."""
     component, config = parts.offers["dataset"].component, parts.config
-    named = partial(_files, component, parts=parts.made_of.get("dataset"))
-    files = {"train": named(config.dataset.options, split="train")}
+    inner: dict[str, Sequence[Path] | None] = {}
+    named = partial(_files, component, parts=parts.made_of.get("dataset"), inner=inner)
+    files = {"train": named(config.dataset.options, split="train", place="train")}
     if isinstance(config.data.eval, str):
         with naming_eval(config):
-            files["data.eval"] = named(evaluation_options(config), split="train")
+            files["data.eval"] = named(evaluation_options(config), split="train", place="data.eval")
     if None in files.values():
         return None
-    return {**files, "eval": named(config.dataset.options, split="eval")}
+    return {**files, "eval": named(config.dataset.options, split="eval", place="eval"), **inner}
 
 
 def _files(
-    component: Component, options: MtConfig, *, parts: Sequence[Part] | None, split: Split
+    component: Component,
+    options: MtConfig,
+    *,
+    parts: Sequence[Part] | None,
+    split: Split,
+    place: str,
+    inner: dict[str, Sequence[Path] | None],
 ) -> Sequence[Path] | None:
+    """The files of a dataset; those of its parts come into ``inner``, under the place of the dataset and their numbers."""
     if not isinstance(component, DatasetComponent):
         return None
     if parts is None:
         return component.files(options, split)
-    inner = [_files(part.offer.component, part.options, parts=part.parts, split=split) for part in parts]
-    return component.files(options, split, parts=inner)
+    found = []
+    for number, part in enumerate(parts):
+        own = f"{place}.{number}"
+        found.append(_files(part.offer.component, part.options, parts=part.parts, split=split, place=own, inner=inner))
+        inner[own] = found[-1]
+    return component.files(options, split, parts=found)
 
 
 def evaluation_options(config: RunConfig) -> MtConfig:
@@ -140,6 +152,7 @@ class Identity:
             "rows": self._hashes_of(source),
             "dataset": {"name": dataset.name, **self._options(options.model_dump(mode="json"))},
             "split": "eval" if source == "eval" else "train",
+            "parts": self._files_of_parts(source),
             "cut": cut,
             **self.rules,
         }
@@ -150,6 +163,11 @@ class Identity:
             named = [(str(path), path) for path in paths] if self.by_place else name_files(paths)
             self._known[source] = hash_files(named, self.memory)
         return self._known[source]
+
+    def _files_of_parts(self, source: str) -> dict[str, int]:
+        """Count the files of each dataset that the rows are mixed of: whose a file is says neither its name nor an option's ``files``."""
+        begin = f"{source}."
+        return {name: len(paths or ()) for name, paths in self.files.items() if name.startswith(begin)}
 
     def _options(self, options: dict[str, Any]) -> Any:
         return options if self.by_place else without_places(options, stands_for_rows)

@@ -15,7 +15,7 @@ from mt_core.protocols import Tokenizer
 from mt_core.weights import CONFIG, read_json, text_config
 from mt_train.assemble.data import build_tokenizer
 from mt_train.assemble.injection import inject, start
-from mt_train.assemble.media import media_reader, run_template
+from mt_train.assemble.media import media_kinds, media_reader, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import averaged_of, pretrained_values, weights_of
 from mt_train.checkpoint.manifest import read_manifest
@@ -24,6 +24,8 @@ from mt_train.engine.build import build_in, build_quantized, fill_model, weight_
 from mt_train.engine.precision import cast_model
 from mt_train.engine.processes import Process
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.plugins.hub import folder_of
+from mt_train.plugins.model_slot import tokenizer_in
 
 GENERATION_CONFIG = "generation_config.json"
 
@@ -43,13 +45,22 @@ def load(
     """
     config = parts.config
     tokenizer = _tokenizer(parts, checkpoint)
-    eos_ids = end_tokens(tokenizer, parts.weights_path, config.model.options.vocab_size)
+    eos_ids = end_tokens_of(parts, tokenizer)
     model = load_model(parts, checkpoint, say, dtype=settle_dtype(dtype, parts, checkpoint))
     if averaged is not None:
         kept = averaged_of(checkpoint, averaged)
         fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
-    template, read_media = run_template(parts, tokenizer), media_reader(parts)
-    return LoadedModel(model, tokenizer, config.model.options.max_seq_len, eos_ids, template, read_media)
+    template, longest = run_template(parts, tokenizer), config.model.options.max_seq_len
+    return LoadedModel(
+        model,
+        tokenizer,
+        longest,
+        eos_ids,
+        template,
+        media_reader(parts),
+        media_kinds(parts),
+        config.model.options.vocab_size,
+    )
 
 
 def load_without_weights(parts: Parts, checkpoint: Path | None) -> LoadedModel:
@@ -59,8 +70,10 @@ def load_without_weights(parts: Parts, checkpoint: Path | None) -> LoadedModel:
     tokenizer, options = _tokenizer(parts, checkpoint), parts.config.model.options
     with on_meta():
         model = parts.model()
-    eos_ids = end_tokens(tokenizer, parts.weights_path, options.vocab_size)
-    return LoadedModel(model, tokenizer, options.max_seq_len, eos_ids, run_template(parts, tokenizer))
+    eos_ids = end_tokens_of(parts, tokenizer)
+    template = run_template(parts, tokenizer)
+    kinds, rows = media_kinds(parts), options.vocab_size
+    return LoadedModel(model, tokenizer, options.max_seq_len, eos_ids, template, media_kinds=kinds, vocabulary=rows)
 
 
 def load_model(
@@ -117,7 +130,7 @@ def settle_dtype(wished: str, parts: Parts, checkpoint: Path | None) -> str:
 
 def _stored_dtype(weights: Path) -> str:
     """Return the precision that the ``config.json`` of a folder of weights names; fp32 where it names none of ours."""
-    config = (weights if weights.is_dir() else weights.parent) / CONFIG
+    config = folder_of(weights) / CONFIG
     if not config.is_file():
         return "fp32"
     content = text_config(read_json(config))
@@ -155,12 +168,42 @@ def _tokenizer(parts: Parts, checkpoint: Path | None) -> Tokenizer:
         ) from error
 
 
-def end_tokens(tokenizer: Tokenizer, weights: str | Path | None, vocabulary: int) -> tuple[int, ...]:
-    """The tokenizer's end token, and those that a ``generation_config.json`` beside the weights adds (an end of turn)."""
-    own = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    file = None if weights is None else Path(weights) / GENERATION_CONFIG
+def end_tokens_of(parts: Parts, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids that end a text of a run, as ``end_tokens`` does."""
+    own = has_tokenizer_of_weights(parts)
+    return end_tokens(tokenizer, parts.weights_path, parts.config.model.options.vocab_size, own=own)
+
+
+def has_tokenizer_of_weights(parts: Parts) -> bool:
+    """Return whether a run's tokenizer is the one beside the weights that it began with, where there is one."""
+    place = parts.weights_path
+    beside = None if place is None else tokenizer_in(folder_of(place))
+    if beside is None:
+        return True
+    path = getattr(parts.config.tokenizer.options, "path", None)
+    files = [_tokenizer_file(Path(expanduser(each))) for each in (path, beside["path"]) if each is not None]
+    return len(files) == 2 and (files[0].resolve() == files[1].resolve() or _have_same_bytes(*files))
+
+
+def _tokenizer_file(path: Path) -> Path:
+    return path / "tokenizer.json" if path.is_dir() else path
+
+
+def _have_same_bytes(one: Path, other: Path) -> bool:
+    return one.is_file() and other.is_file() and one.read_bytes() == other.read_bytes()
+
+
+def end_tokens(
+    tokenizer: Tokenizer, weights: str | Path | None, vocabulary: int, *, own: bool = True
+) -> tuple[int, ...]:
+    """The tokenizer's end token, and those that a ``generation_config.json`` beside the weights adds (an end of turn).
+
+    ``own``: the tokenizer is that of the weights. In another one the file's ids may be any text, and only special tokens count.
+    """
+    ends = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+    file = None if weights is None else folder_of(Path(weights)) / GENERATION_CONFIG
     if file is None or not file.is_file():
-        return tuple(own)
+        return tuple(ends)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         given = content.get("eos_token_id")
@@ -171,4 +214,5 @@ def end_tokens(tokenizer: Tokenizer, weights: str | Path | None, vocabulary: int
         raise WeightsError(
             f"{file} has eos_token_id {wrong[0]!r}, which is no id of the {vocabulary} tokens; correct it"
         )
-    return tuple(dict.fromkeys([*own, *listed]))
+    added = [token for token in listed if own or not tokenizer.decode([token])]
+    return tuple(dict.fromkeys([*ends, *added]))

@@ -22,6 +22,7 @@ from mt_train.data.media.reader import MediaReader
 from mt_train.data.media.rules import MOST_BYTES, MediaRules
 from mt_train.data.media.writer import MediaSource, MediaTemplate, MediaWriter
 from mt_train.data.templates import build_template
+from mt_train.data.templates.days import ROW_DAY
 from mt_train.data.templates.plain import mark_encoders
 
 MEDIA = f"{groups.MEDIA}."
@@ -54,8 +55,9 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
 
 
 def run_template(parts: Parts, tokenizer: Tokenizer) -> Template:
-    """Return the template of a run, with places for media where it has encoders."""
-    return with_media(parts, build_template(tokenizer, parts.config.data, media=bool(parts.encoders)), tokenizer)
+    """Return the template of a run, with places for media where it has encoders. It has the day of rows (``ROW_DAY``)."""
+    template = build_template(tokenizer, parts.config.data, media=bool(parts.encoders), day=ROW_DAY)
+    return with_media(parts, template, tokenizer)
 
 
 def with_media(parts: Parts, template: Template, tokenizer: Tokenizer) -> Template:
@@ -84,13 +86,17 @@ def media_rules(parts: Parts) -> MediaRules | None:
     return replace(rules, roots=tuple(each.absolute() for each in roots), max_bytes=max(MOST_BYTES, *limits))
 
 
+def media_kinds(parts: Parts) -> frozenset[str]:
+    """Return the kinds of media that the encoders of a run read."""
+    return frozenset(kind for each in parts.encoders for kind in each.component.reads)
+
+
 def prompt_rules(parts: Parts) -> MediaRules:
     """Return which kinds encoders read, and what is found in texts; no file may be read by them.
 
     Raises ``UsageError`` for a pattern of another kind.
     """
-    kinds = frozenset(kind for each in parts.encoders for kind in each.component.reads)
-    patterns = parts.config.data.media_patterns
+    kinds, patterns = media_kinds(parts), parts.config.data.media_patterns
     if unread := sorted(patterns.keys() - kinds):
         raise UsageError(
             f"data.media_patterns finds {', '.join(unread)}, and the encoders of this run read {', '.join(sorted(kinds)) or 'nothing'};"

@@ -56,12 +56,16 @@ BATCHES = 8
 class LivePolicy(LiveSubject):
     """The model of a run that learns from its own answers (``mt_train.Policy``). Every call is collective."""
 
+    ends_turns = True
+
     def __init__(
         self, parts: Parts, data: RunData, engine: Engine, *, stop: Callable[[], bool], batch_size: int
     ) -> None:
         loaded, template = live_model(parts, data, engine)
         size = parts.config.eval.batch_size or batch_size
         super().__init__(engine, loaded, template, RowEncoder(parts, data.tokenizer), batch_size=size, stop=stop)
+        # also for samplers that have somebody else write
+        self.eos_ids = tuple(dict.fromkeys((*loaded.eos_ids, *template.stop_ids)))
         self._parts, self._data = parts, data
         self._copies = Copies(parts, engine)
         self.version = 0
@@ -90,7 +94,9 @@ class LivePolicy(LiveSubject):
         self, prompts: Sequence[PromptIds], config: GenerationConfig, indices: Sequence[int]
     ) -> list[Generation]:
         loaded = replace(self._loaded, model=self._copies.trained(self.version))
-        return continue_prompts(loaded, prompts, config, batch_size=self._batch_size, indices=indices)
+        return continue_prompts(
+            loaded, prompts, config, batch_size=self._batch_size, indices=indices, template=self.template
+        )
 
     # ------------------------------------------------------------------------------------------------------- measuring
 
@@ -165,7 +171,7 @@ class LivePolicy(LiveSubject):
         for place, layer in layers.items():
             names = [f"{place}.{name}" for name, _ in layer.named_parameters(recurse=False)]
             taken.update(names)
-            yield from _merged(place, layer)
+            yield from merged_tensors(place, layer)
         own = {id(each) for layer in layers.values() for _, each in layer.own_parameters()}
         for name, parameter in model.named_parameters():
             if name not in taken and id(parameter) not in own and split_objective_name(name) is None:
@@ -248,10 +254,11 @@ def _with_places(sample: Sample, places: range) -> Sample:
 
 
 @torch.no_grad()
-def _merged(place: str, layer: AdaptedLinear) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights that do what a layer and its adapter do."""
+def merged_tensors(place: str, layer: AdaptedLinear) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights that do what a layer and its adapter do, each as the layer stores it."""
     with gather_parameters(list(layer.parameters(recurse=False))):
         weight, bias = layer.merged_weight(), layer.merged_bias()
+        weight = weight.T if layer.is_transposed else weight
         dtype = next(layer.parameters(recurse=False)).dtype
         bias = None if bias is None else bias.detach().to(dtype)
     yield f"{place}.weight", weight.to(dtype)

@@ -12,6 +12,7 @@ from typing import Any
 
 from mt_core.config.base import MtConfig
 from mt_core.files import is_remote
+from mt_train.plugins.hub import folder_of
 
 _VERSION = re.compile(r"[0-9a-f]{16}-(?=.)")
 """Prefix of a copy of a file behind an address, before the file's own name."""
@@ -24,7 +25,7 @@ def files_in_options(options: MtConfig) -> Iterator[tuple[str, Path]]:
         if exists(value):
             path = Path(expanduser(value))
             near = path.rglob("*") if path.is_dir() else path.parent.glob(f"{glob.escape(path.stem)}*")
-            folder = path if path.is_dir() else path.parent
+            folder = folder_of(path)
             yield from ((child.relative_to(folder).as_posix(), child) for child in sorted(near) if child.is_file())
 
 

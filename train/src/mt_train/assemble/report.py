@@ -20,6 +20,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, describe_adapter, quantizer_warnings
 from mt_train.config.data import DataConfig
 from mt_train.config.run import RunConfig
+from mt_train.data.online import CollectsAnswers
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.sample_text import excerpt, names_of, parts_of
 from mt_train.engine.build import stored_layers
@@ -133,7 +134,8 @@ def describe_batching(data: DataConfig, report: RowStatistics) -> str:
 def warnings(config: RunConfig, data: RunData, plan: Plan) -> list[str]:
     """Return the warnings of a run: what its rows show, and that they do not fill one optimizer step."""
     wanted, samples = plan.global_batch_size, len(data.train)
-    if config.data.batching == "packing" or samples >= wanted or data.stream is not None:
+    fills = config.data.batching == "packing" or samples >= wanted or data.stream is not None
+    if fills or isinstance(data.objective, CollectsAnswers):  # there a step has answers, whatever the number of prompts
         return data.findings
     few = (
         f"training: {samples} samples do not fill one optimizer step of {wanted} rows, so that each step is an epoch and has"

@@ -18,6 +18,7 @@ from mt_train.assemble.run_file import (
     refuse_differences,
     refuse_other_run,
     refuse_unsaid,
+    with_rows,
 )
 from mt_train.checkpoint.completion import had_ended, is_over
 from mt_train.checkpoint.fields import REQUIRED
@@ -50,8 +51,8 @@ def resolve_resumed(
     stored, manifest = read_stored(run_folder), read_manifest(checkpoint)
     # The rows of a step stay those of the run, also where they followed from micro-batch and processes that may change.
     rows = _rows_of_a_step(manifest, checkpoint)
-    saved = _with_rows(manifest["config"], rows)
-    refuse_other_run(saved, _with_rows(stored, rows), run_folder)
+    saved = with_rows(manifest["config"], rows)
+    refuse_other_run(saved, with_rows(stored, rows), run_folder)
     before = merge(manifest["config"], {"train": {"global_batch_size": rows}}, host.kinds)
     raw = _as_found(raw)
     known = dict.fromkeys(dotted_keys(before), f"the run {run_folder}") | (origins or {})
@@ -61,7 +62,9 @@ def resolve_resumed(
     if raw and changed_keys(dotted_keys(saved), dotted_keys(after)):
         _refuse_changes(_with_todays_defaults(before, host), after, run_folder)
     if places := places_outside(before, raw):
-        first_notice(f"notice: beside its folder the run writes to what its checkpoint names: {', '.join(places)}")
+        first_notice(
+            f"notice: beside its folder the run reads or writes what its checkpoint names: {', '.join(places)}"
+        )
     return resolved, _place_to_go_on(checkpoint, folder, resolved.config)
 
 
@@ -95,13 +98,6 @@ def _as_found(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(train, dict) or train.get("micro_batch_size") != "auto":
         return raw
     return {**raw, "train": {key: value for key, value in train.items() if key != "micro_batch_size"}}
-
-
-def _with_rows(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """A config that leaves the rows of a step to other keys, with what these came to."""
-    train = raw.get("train")
-    given = train.get("global_batch_size") if isinstance(train, dict) else None
-    return merge(raw, {"train": {"global_batch_size": rows if given is None else given}})
 
 
 def _describe_newer(checkpoint: Path, newest: Path) -> str:

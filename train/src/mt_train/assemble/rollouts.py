@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mt_core.data.shapes import rename_columns
-from mt_core.errors import CheckpointError, ConfigError, Fault, UsageError
+from mt_core.errors import CheckpointError, ConfigError, DataError, Fault, UsageError
 from mt_core.protocols import Dataset
 from mt_core.rows import Row, Sample
 from mt_core.tracking.step_lines import StepLines
@@ -95,12 +95,13 @@ class RolloutLoader(Loader):
         while True:
             records, seconds = self._records(position)
             samples, figures = self._online.learn(records)
+            self._refuse_long(samples)
             names = [sample.row_id for sample in samples]
-            iteration = self._iteration(position)
+            iteration, epoch = self._iteration(position), position.epoch
             for number in range(position.block, self._steps):
                 position = self._after(position, number)
                 first = seconds if number == 0 else {}  # so that their sum is what all iterations took
-                yield Window(self._batches(samples, iteration, number), names, position, {**figures, **first})
+                yield Window(self._batches(samples, iteration, number), names, position, epoch, {**figures, **first})
 
     def evaluate(self, held_out: Sequence[Sample]) -> dict[str, float]:
         """Return figures of answers to held-out prompts, drawn by the run's seed in each evaluation alike. Raises ``EvaluationStopped``."""
@@ -195,6 +196,17 @@ class RolloutLoader(Loader):
             f"{self._recorded} has no answers of iteration {iteration}; train for fewer steps, or give the folder of a longer run"
         )
 
+    def _refuse_long(self, samples: Sequence[Sample]) -> None:
+        """Raise ``UsageError`` for answers that no row holds: those of another run, or of a sampler that writes more than is asked."""
+        most = self._options["sequence_len"]
+        longest = max(samples, key=lambda sample: len(sample.ids), default=None)
+        if longest is not None and (length := len(longest.ids)) > most:
+            where = "" if self._recorded is None else f" of {self._recorded}"
+            raise UsageError(
+                f"the answers{where} are too long: a sample of {longest.row_id} has {length} tokens with its prompt, and train.sequence_len"
+                f" is {most}; set --train.sequence-len {length} or more, or take shorter answers"
+            )
+
     def _read(self, iteration: int) -> Sequence[Record]:
         """Read what was written down. Raises ``CheckpointError`` on every rank where it is gone. Collective."""
         if records := self._read_lines(self._path, iteration):
@@ -236,12 +248,13 @@ def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
         problem = f"{name} reads prompts in an order of its own, and rows of a stream come in theirs."
         faults.append(Fault(key="dataset", problem=problem, fix="Take a dataset of files."))
     answers = data.objective.answers_in_sample if isinstance(data.objective, ComparesAnswers) else 1
-    longest = answers * (data.train.report.longest + data.objective.max_new_tokens)
+    trained, held_out = data.train.report.longest, data.held_out.report.longest
+    longest = answers * (max(trained, held_out) + data.objective.max_new_tokens)
     most = parts.config.train.sequence_len
     if data.stream is None and longest > most:
-        what = "the longest prompt with the longest answer to it"
+        what = f"the longest {'held-out ' if held_out > trained else ''}prompt with the longest answer to it"
         problem = f"{most} tokens, and {what if answers == 1 else f'{answers} times {what}'} has {longest}."
-        fix = f"Set {longest} or more, or allow shorter answers."
+        fix = f"Set {longest} or more, allow shorter answers, or take shorter prompts (--data.max-len)."
         faults.append(Fault(key="train.sequence-len", problem=problem, fix=fix))
     if parts.config.train.micro_batch_size == "auto":
         problem = f"{name} learns from answers, and how long these are is not known before they are written."
@@ -258,10 +271,28 @@ class _RowsById:
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[Dataset, int]]:
+        """Where each row is. Raises ``DataError`` for two rows of one id: nothing says which of them a sample was made of."""
         rows = rows_of(self._parts, None)
-        sources = ((rows.train, rows.kept), (rows.evaluation, rows.held_out))
-        return {source.row(int(n))["id"]: (source, int(n)) for source, numbers in sources for n in numbers}
+        found: dict[str, tuple[Dataset, int]] = {}
+        for source, numbers in ((rows.train, rows.kept), (rows.evaluation, rows.held_out)):
+            for number in map(int, numbers):
+                try:
+                    row = source.row(number)
+                except DataError:  # a bad row, which was left out of the samples (data.on_bad_row)
+                    continue
+                other, place = found.setdefault(row["id"], (source, number))
+                if (other is not source or place != number) and _differ(row, other.row(place)):
+                    raise DataError(
+                        f"{row['id']}: two rows have this id, and answers are scored by the row that has the id of their prompt. Give each"
+                        " row an id of its own in the dataset's `row`"
+                    )
+        return found
 
     def __call__(self, row_id: str) -> Row:
         source, number = self._places[row_id]
         return rename_columns(source.row(number), self._parts.config.data.columns)
+
+
+def _differ(row: Row, other: Row) -> bool:
+    """Return whether rows differ. NaN is no difference, nor are arrays that look alike; images may be written as their places in memory."""
+    return repr(row) != repr(other) and row != other

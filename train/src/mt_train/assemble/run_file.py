@@ -15,6 +15,7 @@ from typing import Any
 from mt_core.errors import ConfigError, Fault
 from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.lock_file import RUN_FILE
+from mt_train.assemble.places import with_places
 from mt_train.checkpoint.files import refuse_special
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.config.commandline import merge
@@ -61,9 +62,18 @@ def run_config(checkpoint: Path) -> dict[str, Any]:
     check_lock(folder)
     stored, manifest = read_stored(folder), read_manifest(checkpoint)
     saved = manifest.get("config", stored)
-    refuse_other_run(saved, stored, folder)
+    # A resumed run's file says the rows of a step, also where they followed from other keys before.
+    rows = (manifest.get("layout") or {}).get("global_batch_size")
+    refuse_other_run(with_rows(saved, rows), with_rows(stored, rows), folder)
     data = {key: value for key, value in (saved.get("data") or {}).items() if key != "cache"}
-    return {**saved, "data": data}
+    return with_places({**saved, "data": data}, folder, is_whole=manifest.get("base") is None)
+
+
+def with_rows(raw: Mapping[str, Any], rows: int | None) -> dict[str, Any]:
+    """A config that leaves the rows of a step to other keys, with what these came to."""
+    train = raw.get("train")
+    given = train.get("global_batch_size") if isinstance(train, dict) else None
+    return merge(raw, {"train": {"global_batch_size": rows if given is None else given}})
 
 
 def read_stored(folder: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
 from mt_train.assemble.window_reference import stepper_of
 from mt_train.checkpoint.file_names import COMPLETED
-from mt_train.data.loader import Window
+from mt_train.data.loader import Position, Window
 from mt_train.engine.access import EngineSteps
 from mt_train.engine.engine import Engine
 from mt_train.engine.live_weights import LiveWeights
@@ -72,10 +72,15 @@ class Session:
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
         self.events = Events(Callbacks(parts.callbacks()), self._context)
         self.saver = self._saver(output) if output else None
+        saves_trained_only = self.process.is_main and self.saver is not None and self.saver.trained_only
+        self.base = base_files(parts) if saves_trained_only else None
+        """Hashes of the files that frozen weights were read from, taken now: they may be others by the time of a save."""
         self.samples = sample_writer(self.config, data, engine, output)
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.step = 0
+        self._epoch: int | None = None
+        """Epoch of whose beginning callbacks know; ``None`` before the first."""
         self.save_interval = interval_of(self.config.checkpoint, self.process.world, largest, self._say)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
         self.state = RunState(
@@ -94,18 +99,14 @@ class Session:
         """The content of ``plugins.lock.json``."""
         return lock_of(self.parts)
 
-    @cached_property
-    def base(self) -> dict[str, str]:
-        """The files that the weights that are not trained were read from, by their hashes."""
-        return base_files(self.parts)
-
     def train(
         self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
     ) -> Outcome:
         """Train to the end (from a checkpoint, if given), and leave the folder complete."""
         self.events.send("on_model_built", manifest["step"] if manifest else 0)
         progress = self.restore(checkpoint, manifest)
-        self.step = progress.step
+        self.step, at = progress.step, progress.position
+        self._epoch = None if at == Position(at.epoch) else at.epoch
         check_isolation_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
         recorder = open_recorder(
             self.parts,
@@ -199,7 +200,7 @@ class Session:
             on_before_update=on_before_update,
             on_applied=adapter.after_step,
             on_update=lambda now, window: self.events.send(
-                "on_after_optimizer_step", now.step, epoch=now.position.epoch, batches=window.batches
+                "on_after_optimizer_step", now.step, epoch=window.epoch, batches=window.batches
             ),
             on_record=on_record,
             memory_gib=lambda: peak_memory_gib(self.process.device),
@@ -234,9 +235,10 @@ class Session:
         return self.stopper.should_stop() or (self.saver is not None and self.saver.failed)
 
     def _on_step_start(self, now: Progress, window: Window) -> None:
-        if now.position.row == 0:
-            self.events.send("on_epoch_start", now.step, epoch=now.position.epoch)
-        self.events.send("on_step_start", now.step, epoch=now.position.epoch, batches=window.batches)
+        if window.epoch != self._epoch:
+            self._epoch = window.epoch
+            self.events.send("on_epoch_start", now.step, epoch=window.epoch)
+        self.events.send("on_step_start", now.step, epoch=window.epoch, batches=window.batches)
 
     def _evaluation(self) -> Evaluation | None:
         """Return the evaluation; ``None`` where no rows are held out, and nothing else is asked."""
@@ -249,7 +251,8 @@ class Session:
     def _measure_held_out(self) -> dict[str, float] | None:
         assert self.held_out is not None, "there are rows to be measured on"
         if self.rollouts is not None:
-            return self.rollouts.evaluate(list(self.held_out.samples))
+            with self.engine.use_averaged_weights():
+                return self.rollouts.evaluate(list(self.held_out.samples))
         return self.engine.evaluate(self.held_out.batches(), self.stopper.should_stop)
 
     @property
@@ -267,8 +270,9 @@ class Session:
     def save(self, progress: Progress, evaluation: Mapping[str, float]) -> None:
         """Commit a checkpoint of this step; every rank takes part."""
         assert self.saver is not None, "saving needs a folder"
-        base = self.base if self.process.is_main and self.saver.trained_only else None
-        content = self.state.content(progress, evaluation, config=self.raw, plugins=self.lock["plugins"], base=base)
+        content = self.state.content(
+            progress, evaluation, config=self.raw, plugins=self.lock["plugins"], base=self.base
+        )
         began = time.perf_counter()
         self.saver.save(progress.step, content, self.events.callbacks.tensors())
         self.save_interval.note_save(progress.step, time.perf_counter() - began)

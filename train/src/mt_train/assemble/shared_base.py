@@ -18,7 +18,7 @@ from mt_core.nn.objective import split_objective_name
 from mt_train.assemble.base_files import check_base_of
 from mt_train.assemble.data import build_tokenizer
 from mt_train.assemble.discovery import discover_plugins
-from mt_train.assemble.load import end_tokens
+from mt_train.assemble.load import end_tokens_of
 from mt_train.assemble.media import media_reader, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
@@ -49,8 +49,16 @@ def load_over(parts: Parts, live: TrainModel, plan: Plan, run: Path) -> LoadedMo
         check_base_of(saved.folder, parts)
     model = _build(own, saved, live)
     tokenizer, options = build_tokenizer(own), own.config.model.options
-    eos_ids = end_tokens(tokenizer, own.weights_path, options.vocab_size)
-    return LoadedModel(model, tokenizer, options.max_seq_len, eos_ids, run_template(own, tokenizer), media_reader(own))
+    eos_ids = end_tokens_of(own, tokenizer)
+    return LoadedModel(
+        model,
+        tokenizer,
+        options.max_seq_len,
+        eos_ids,
+        run_template(own, tokenizer),
+        media_reader(own),
+        vocabulary=options.vocab_size,
+    )
 
 
 def _refuse_layout(plan: Plan) -> None:

@@ -32,6 +32,13 @@ def _faults(config: RunConfig, *, training: bool) -> Iterator[Fault]:
             problem=f"is not set, and {here}, so that train.epochs={config.train.epochs} says no number of steps.",
             fix="Set --train.steps N; --train.max-minutes may end the run earlier.",
         )
+    for name, given in (("eval", config.eval), ("checkpoint", config.checkpoint)):
+        if training and given.every_epochs is not None:
+            yield Fault(
+                key=f"{name}.every_epochs",
+                problem=f"{given.every_epochs} counts epochs, and {here}: where one ends is known when the next has begun.",
+                fix=f"Set --{name}.every-steps N.",
+            )
     wanted = config.data.eval
     if isinstance(wanted, float) and wanted < 1:
         yield Fault(

@@ -10,7 +10,7 @@ from mt_core.model_protocols import Objective
 from mt_core.protocols import Template, Tokenizer
 from mt_core.rows import Row, Sample
 from mt_train.assemble.data import RunData, build_tokenizer, encoding_of
-from mt_train.assemble.load import end_tokens
+from mt_train.assemble.load import end_tokens_of
 from mt_train.assemble.media import media_reader, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.data.encoding import Rules, encode
@@ -41,7 +41,7 @@ def live_model(parts: Parts, data: RunData, engine: Engine) -> tuple[LoadedModel
     """Return the model of a run with all that writing with it needs, and the run's template."""
     tokenizer, options = data.tokenizer, parts.config.model.options
     template, read_media = run_template(parts, tokenizer), media_reader(parts)
-    eos_ids = end_tokens(tokenizer, parts.weights_path, options.vocab_size)
+    eos_ids = end_tokens_of(parts, tokenizer)
     return LoadedModel(engine.module.model, tokenizer, options.max_seq_len, eos_ids, template, read_media), template
 
 
@@ -53,7 +53,7 @@ def paper_subject(parts: Parts) -> PaperSubject:
         run_template(parts, tokenizer),
         RowEncoder(parts, tokenizer),
         max_seq_len=options.max_seq_len,
-        eos_ids=end_tokens(tokenizer, parts.weights_path, options.vocab_size),
+        eos_ids=end_tokens_of(parts, tokenizer),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from mt_train.engine.build import TensorSource
 from mt_train.engine.meta import on_meta
 from mt_train.engine.new_rows import NewRows
 from mt_train.engine.snapshot import read_callback_tensors
+from mt_train.plugins.hub import folder_of
 from mt_train.plugins.saved_adapter import SavedAdapter
 
 Say = Callable[[str], None]
@@ -91,7 +93,7 @@ def _base_part(parts: Parts, names: list[str], source: TensorSource, say: Say) -
     placed = AdapterPlacement.of(saved, parts, is_stated=is_stated(folder, parts))
     if placed.differs_from(source, parts.config.train.seed):
         raise other_weights(saved)
-    say(f"adapter {folder.path} ({saved.component.name}): training goes on from its values")
+    say(f"adapter {folder.path} ({saved.component.name}): its values are where this begins")
     known = placed.base_names & set(names)
     beside = read_objective(folder.path, names)
     return {**beside, **{name: load for name, load in placed.tensors.items() if name in known}}
@@ -163,7 +165,7 @@ def _with_objective(path: Path, found: TensorSource, names: list[str]) -> Tensor
     """The tensors, where those of the objective's modules may have the names that these have by themselves, as ``score.weight``, or lie
     in a file beside the weights."""
     own = {split[1]: name for name in names if (split := split_objective_name(name))}
-    beside = read_objective(path if path.is_dir() else path.parent, names)
+    beside = read_objective(folder_of(path), names)
     return {**beside, **{own.get(name, name): load for name, load in found.items()}}
 
 
@@ -177,7 +179,7 @@ def _may_lack(name: str, names: list[str], *, own_head: bool) -> bool:
 def _overlay(path: str | None) -> TensorSource:
     """Return the tensors of an overlay."""
     folder = adapter_folder(path)
-    return {} if path is None else open_overlay(Path(path)) if folder is None else folder.tensors()
+    return {} if path is None else open_overlay(Path(expanduser(path))) if folder is None else folder.tensors()
 
 
 def _check_overlay(path: str | None, overlay: TensorSource, known: list[str]) -> None:

@@ -27,8 +27,8 @@ class Retention:
     by: str = "eval_loss:min"
 
     def rank_by_figure(self, found: Iterable[SavedCheckpoint]) -> list[SavedCheckpoint]:
-        """Return the checkpoints with that figure, the best first; of equal ones the newer."""
+        """Return the checkpoints with that figure, the best first; of equal ones that which was saved first: later ones were not better."""
         figure, _, mode = self.by.partition(":")
         sign = -1 if mode == "max" else 1
         rated = [each for each in found if figure in each.evaluation]
-        return sorted(rated, key=lambda each: (sign * each.evaluation[figure], -each.save_number))
+        return sorted(rated, key=lambda each: (sign * each.evaluation[figure], each.save_number))

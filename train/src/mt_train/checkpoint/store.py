@@ -171,9 +171,11 @@ class CheckpointStore:
         self.point(final)
 
     def point(self, checkpoint: Path) -> None:
-        """Let ``latest`` name this checkpoint of ours; on rank 0."""
-        if self.rank == 0:
+        """Let ``latest`` name this checkpoint of ours, on rank 0; where it is none, or gone, a warning says so, and ``latest`` stays."""
+        if self.rank == 0 and not (why := why_not_ours(checkpoint)):
             replace_text(self.folder / LATEST, checkpoint.name + "\n")
+        elif self.rank == 0:
+            self._say(f"warning: {checkpoint} cannot be the run's last checkpoint ({why}); {LATEST} stays as it is")
 
     def _install(self, staging: Path, final: Path) -> None:
         """Give the finished folder its name. A checkpoint of ours there steps aside, anything else is set aside."""
@@ -277,7 +279,8 @@ def find(path: Path) -> Path:
     """
     try:
         if (path / MANIFEST).is_file():
-            return path
+            above = path.parts[-2:]  # its run is two folders above, and a path from inside that may not name them
+            return path if len(above) == 2 and ".." not in above else Path(os.path.abspath(path))
         latest = CheckpointStore(path).latest() if path.is_dir() else None
     except OSError as error:
         raise CheckpointError(f"{path.absolute()} cannot be read: {error.strerror}; check its permissions") from error

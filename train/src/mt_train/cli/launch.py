@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -65,10 +64,14 @@ def positive_number(option: str, text: str, other: str = "") -> int:
 
 
 def launch(
-    words: Sequence[str], raw: Mapping[str, Any], count: int, hear: Callable[[str], object] = lambda text: None
+    words: Sequence[str],
+    raw: Mapping[str, Any],
+    count: int,
+    hear: Callable[[str], object] = lambda text: None,
+    on_signal: Callable[[int], object] = lambda number: None,
 ) -> int:
     """Run ``mt-train`` with the config ``raw`` in ``count`` processes; the exit code of the one that ended the run, or 0. ``hear``
-    gets each reason that is told.
+    gets each reason that is told, and ``on_signal`` the first signal.
 
     The first signal is passed on, and every process saves and ends; the second ends them at once. Raises ``UsageError`` for more
     processes than this machine has room for.
@@ -78,9 +81,12 @@ def launch(
         (folder / "config.yaml").write_text(write_yaml(dict(raw)), encoding="utf-8")
         argv = ["--config", str(folder / "config.yaml"), *words]
         processes: list[subprocess.Popen[bytes]] = []
+        signals = _Signals(processes, on_signal)
         try:
-            with _pass_signals_on(processes):
-                processes += [_start(argv, rank, count, folder) for rank in range(count)]
+            with signals_taken(signals.hear):
+                for rank in range(count):  # one by one, since signals go to those that are there
+                    processes.append(_start(argv, rank, count, folder))
+                    signals.pass_on(processes[-1:])
                 code, said = explain_exit(_watch(processes), [process.pid for process in processes], folder)
         except KeyboardInterrupt:
             return INTERRUPTED
@@ -102,18 +108,27 @@ def _refuse_crowd(count: int) -> None:
         )
 
 
-def _pass_signals_on(processes: Sequence[subprocess.Popen[bytes]]) -> AbstractContextManager[None]:
-    """Pass the first signal on to the processes; make the second a ``KeyboardInterrupt``."""
-    seen: list[int] = []
+class _Signals:
+    """Signals to the launcher: the first goes on to each process, once, also to those that start after it; the second interrupts."""
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if seen:
+    def __init__(self, processes: Sequence[subprocess.Popen[bytes]], on_signal: Callable[[int], object]) -> None:
+        self._processes, self._on_signal = processes, on_signal
+        self._heard: int | None = None
+        self._told: set[int] = set()
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        if self._heard is not None:
             raise KeyboardInterrupt
-        seen.append(number)
-        for process in processes:
-            process.send_signal(number)
+        self._heard = number
+        self._on_signal(number)
+        self.pass_on(self._processes)
 
-    return signals_taken(on_signal)
+    def pass_on(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        """Send the signal that was heard, if any, to those of ``processes`` that have not got it."""
+        for process in processes:
+            if self._heard is not None and process.pid not in self._told:
+                self._told.add(process.pid)
+                process.send_signal(self._heard)
 
 
 def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subprocess.Popen[bytes]:

@@ -14,10 +14,10 @@ from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
 from mt_train.assemble.remote_run import fetch_run
 from mt_train.config.commandline import CommandLine
-from mt_train.config.layers import Layer, Layers, read_layers
+from mt_train.config.layers import Layer, Layers
 from mt_train.config.names import expand
 from mt_train.plugins.lock import check_lock
-from mt_train.plugins.recipes import read_recipe
+from mt_train.plugins.recipes import read_sources
 from mt_train.plugins.resolve import Origins
 from mt_train.tracking.logs import first_notice
 
@@ -61,11 +61,11 @@ def read_request(line: CommandLine, host: PluginHost) -> Request:
     """Return the request of a recipe, YAML or JSON files over it, the command line on top, and which key came from which."""
     flags = {name: expand(value) if name in PATHS else value for name, value in line.flags.items()}
     flags = _with_local_folders(flags)
-    layers = [*read_recipe(flags["recipe"], host)] if "recipe" in flags else []
-    for path in map(Path, map(expand, flags.get("config", []))):
+    files = [Path(expand(file)) for file in flags.get("config", [])]
+    for path in files:
         if path.name == RUN_FILE and (note := check_lock(path.parent)):  # it repeats a run, whose plugins must be here
             first_notice(note)
-        layers += read_layers(path)
+    layers = read_sources(flags.get("recipe"), files, host)
     found = Layers.of([*layers, Layer("command line", line.raw)], host.kinds)
     return Request(flags, found.raw, found)
 

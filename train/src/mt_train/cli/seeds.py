@@ -56,25 +56,29 @@ def parse_seeds(given: Any) -> list[int]:
         seeds = [int(str(part).strip()) for part in parts]
     except ValueError as error:
         raise UsageError(f"train.seeds is {given!r}; give whole numbers, for instance 1,2,3") from error
+    if not seeds:
+        raise UsageError(f"train.seeds is {given!r}, which is no seed; give at least one, for instance 1,2,3")
     if len(set(seeds)) != len(seeds) or min(seeds) < 0:
         raise UsageError(f"train.seeds is {given!r}; give each seed once, and none below 0")
     return seeds
 
 
-def final_figures(run: Path) -> dict[str, float]:
-    """Training loss and whatever the last evaluation gave."""
+def final_figures(run: Path) -> dict[str, float | None]:
+    """Training loss and whatever the last evaluation gave; ``None`` for what was no number."""
     records = MetricsFile(run / "metrics.jsonl").read()
-    evaluated: dict[str, float] = next((record for record in reversed(records) if "eval_loss" in record), {})
+    evaluated: dict[str, float | None] = next((record for record in reversed(records) if "eval_loss" in record), {})
     return {"loss": records[-1]["loss"]} | {key: value for key, value in evaluated.items() if key.startswith("eval_")}
 
 
-def describe(results: Mapping[int, Mapping[str, float]]) -> str:
-    """A line for each figure: mean ± sample deviation, and the value of each seed."""
+def describe(results: Mapping[int, Mapping[str, float | None]]) -> str:
+    """A line for each figure: mean ± sample deviation of those that are numbers, and the value of each seed."""
     seeds = ", ".join(map(str, results))
     lines = [f"{len(results)} seeds ({seeds}), mean ± deviation:"]
     for name in next(iter(results.values())):
         values = [figures[name] for figures in results.values() if name in figures]
-        lines.append(f"  {name:<16}{statistics.mean(values):.4f} ± {_deviation(values):.4f}   {_each(values)}")
+        numbers = [value for value in values if value is not None]
+        mean = f"{statistics.mean(numbers):.4f} ± {_deviation(numbers):.4f}" if numbers else "no number"
+        lines.append(f"  {name:<16}{mean}   {_each(values)}")
     return "\n".join(lines)
 
 
@@ -82,5 +86,5 @@ def _deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def _each(values: Sequence[float]) -> str:
-    return "(" + ", ".join(f"{value:.4f}" for value in values) + ")"
+def _each(values: Sequence[float | None]) -> str:
+    return "(" + ", ".join("no number" if value is None else f"{value:.4f}" for value in values) + ")"

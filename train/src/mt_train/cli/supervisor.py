@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import platform
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
-from mt_core.errors import UsageError, WorkerError
+from mt_core.errors import StoppedError, UsageError, WorkerError
 from mt_core.tracking.appender import Appender
 from mt_core.tracking.logs import notice
+from mt_train.assemble.stopping import signals_taken
 from mt_train.checkpoint.store import FOLDER, LATEST
 from mt_train.config.digits import parse_whole_number
 
@@ -37,7 +40,8 @@ class Supervisor:
     """Starts a run up to ``restarts`` times more.
 
     ``start`` runs an attempt and returns its exit code and the reasons that were told; ``available`` counts the devices of this
-    machine that are left, and ``works`` tells whether a number of ranks divides the run's rows.
+    machine that are left, and ``works`` tells whether a number of ranks divides the run's rows. After a signal, which ``asked`` tells
+    of an attempt, nothing starts again, however that attempt ended.
     """
 
     restarts: int
@@ -45,11 +49,23 @@ class Supervisor:
     start: Callable[[Attempt], tuple[int, list[str]]]
     available: Callable[[], int]
     works: Callable[[int], bool]
+    asked: Callable[[], bool] = lambda: False
     sleep: Callable[[float], None] = time.sleep
     _lines: list[str] = field(default_factory=list)
 
     def run(self) -> int:
-        """Run until the run ends well, or as one that no restart helps; return its exit code. Raises ``WorkerError`` without devices."""
+        """Run until the run ends well, or as one that no restart helps; return its exit code.
+
+        Raises ``WorkerError`` without devices, ``StoppedError`` on a signal between two attempts.
+        """
+        with signals_taken(self._stop):
+            return self._attempt_all()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        then = f"go on with: mt-train --resume {self.output}" if self._checkpoint() else "start the same command again"
+        raise StoppedError(f"--restart: stopped by {signal.Signals(number).name} while no process was running; {then}")
+
+    def _attempt_all(self) -> int:
         before = first = self._checkpoint()
         wait, ranks = FIRST_WAIT, self._ranks(None)
         for number in range(self.restarts + 1):
@@ -57,7 +73,7 @@ class Supervisor:
             code, reasons = self.start(Attempt(ranks, saved=self._checkpoint() != first))
             took = f"{ranks} process{'es' * (ranks > 1)} ended with code {code} after {time.monotonic() - began:.0f} s"
             why = f": {'; '.join(reasons)}" if reasons else ""
-            if code != FAILED or number == self.restarts:
+            if code != FAILED or number == self.restarts or self.asked():
                 self._note(f"attempt {number + 1}: {took}{why}", tell=bool(code and number))
                 return code
             now = self._checkpoint()

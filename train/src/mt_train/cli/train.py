@@ -15,7 +15,7 @@ from mt_core.errors import STOPPED, ConfigError, UsageError
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
-from mt_train.assemble.discovery import load_plugins, show_notices
+from mt_train.assemble.discovery import show_notices
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.resume import resolve_resumed
@@ -23,11 +23,12 @@ from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.file_names import LOCK
 from mt_train.checkpoint.folder import check_usable, next_run_folder
 from mt_train.checkpoint.store import has_checkpoint
+from mt_train.cli.printed_config import annotate_config
 from mt_train.cli.request import PLANNED, REPEATED, SWITCHES, VALUES, Request, read_request
 from mt_train.config.commandline import merge, parse, parse_flags
-from mt_train.config.files import write_yaml
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import DEVICES, check_layout, layout_faults, step_rows
+from mt_train.plugins.modules import load_plugins
 from mt_train.plugins.resolve import Resolved, resolve
 from mt_train.tracking.logs import is_first, show
 from mt_train.version import describe_version
@@ -164,7 +165,7 @@ def _supervise(request: Request, resolved: Resolved, kinds: Kinds, options: RunO
     resumed = options.checkpoint is not None
     check_usable(output, overwrite=options.overwrite or options.anew, resume=resumed, own=own)
     present, offers = device_count(), tuple(resolved.offers.values())
-    rows = step_rows(resolved.config, count, offers)
+    rows, signals = step_rows(resolved.config, count, offers), list[int]()
 
     def start(attempt: Attempt) -> tuple[int, list[str]]:
         reasons: list[str] = []
@@ -176,7 +177,8 @@ def _supervise(request: Request, resolved: Resolved, kinds: Kinds, options: RunO
             flags = {**flags, "output": str(output)} | ({"resume": "auto"} if _is_run(output) else {})
         if attempt.ranks != count:
             raw = merge(raw, {"train": {"global_batch_size": rows}}, kinds)
-        return _launch(replace(request, flags=flags, raw=raw), output, attempt.ranks, reasons.append), reasons
+        asked = replace(request, flags=flags, raw=raw)
+        return _launch(asked, output, attempt.ranks, reasons.append, signals.append), reasons
 
     def works(ranks: int) -> bool:
         pinned = resolved.config.train.model_copy(update={"global_batch_size": rows})
@@ -184,12 +186,21 @@ def _supervise(request: Request, resolved: Resolved, kinds: Kinds, options: RunO
         return not layout_faults(changed, ranks, DEVICES, offers)
 
     return Supervisor(
-        restarts=restarts, output=output, start=start, available=lambda: devices_left(count, present), works=works
+        restarts=restarts,
+        output=output,
+        start=start,
+        available=lambda: devices_left(count, present),
+        works=works,
+        asked=lambda: bool(signals),
     ).run()
 
 
 def _launch(
-    request: Request, output: Path | None, count: int, hear: Callable[[str], object] = lambda text: None
+    request: Request,
+    output: Path | None,
+    count: int,
+    hear: Callable[[str], object] = lambda text: None,
+    on_signal: Callable[[int], object] = lambda number: None,
 ) -> int:
     """Several processes, which read what was read here: one file, so that all see the same."""
     from mt_train.cli.launch import launch
@@ -201,7 +212,7 @@ def _launch(
         words += ["--resume", request.flags["resume"]]
     else:
         words += ["--output", str(output or "none")] + (["--resume", "auto"] if "resume" in request.flags else [])
-    return launch(words, request.raw, count, hear)
+    return launch(words, request.raw, count, hear, on_signal)
 
 
 def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:
@@ -265,20 +276,6 @@ def _output(request: Request, resolved: Resolved, checkpoint: Path | None) -> Pa
 def _is_run(folder: Path | None) -> bool:
     """Return whether a run was here: one that ``--resume auto`` starts anew, since it saved nothing."""
     return folder is not None and any((folder / name).is_file() for name in ("run.yaml", LOCK))
-
-
-def annotate_config(resolved: Resolved) -> str:
-    """The resolved config as YAML, each value with where it came from."""
-    lines, section = [], ""
-    for text in write_yaml(resolved.config.as_raw()).splitlines():
-        if not text.startswith((" ", "-")):
-            section = text.partition(":")[0]
-        key = text.strip().partition(":")[0]
-        dotted = f"{section}.{key}"
-        nested = text.startswith("   ") or text.endswith(":")
-        origin = resolved.origins.get(dotted, "default")
-        lines.append(text if nested else f"{text:<48}# {origin}")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

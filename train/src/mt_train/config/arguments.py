@@ -24,6 +24,15 @@ def dtype(call: str, value: object) -> str:
     return str(value)
 
 
+def component(call: str, parameter: str, value: object) -> str | dict[str, Any]:
+    """The name of a component, or a mapping of its name and options."""
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return dict(value)
+    if isinstance(value, str) and value:
+        return value
+    raise refuse(call, parameter, value, "a name, or a mapping of 'name' and options")
+
+
 def flag(call: str, parameter: str, value: object) -> bool:
     """``True`` or ``False``, and not what Python takes for one of them."""
     if not isinstance(value, bool):

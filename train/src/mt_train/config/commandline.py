@@ -16,7 +16,9 @@ from mt_core.config.base import NOTHING
 from mt_core.errors import UsageError, show_value
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_train.config.files import PlainLoader, yaml_problem
+from mt_train.config.foreign_answers import answer_name
 from mt_train.config.keys import underscore_keys
+from mt_train.config.own_names import refuse_misspelled
 from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS
 
@@ -43,9 +45,16 @@ def parse(
     """
     flags, keys = _split(argv, set(switches), set(values), set(repeated))
     line = CommandLine(flags)
+    own, known = [*switches, *values, *repeated], [*kinds.slots, *kinds.lists, *SECTIONS]
     for key, text in keys:
+        if "." not in key and key not in known and not answer_name(key):
+            refuse_misspelled(key, own, known)
         _set_key(line.raw, key, text, kinds)
     return line
+
+
+def _spell(key: str) -> str:
+    return key.replace("_", "-")
 
 
 def parse_flags(
@@ -66,7 +75,8 @@ def _split(
         word = words.pop(0)
         if not word.startswith("--") or len(word) < 3:
             raise UsageError(
-                f"unexpected argument {show_value(word)}; options are written --key value, for instance --model llama"
+                f"unexpected argument {show_value(word)}; options are written --key value, for instance --model llama, and several"
+                " values with commas, without a space between them"
             )
         key, given, text = word[2:].partition("=")
         key = key.replace("-", "_")
@@ -145,7 +155,7 @@ _PatternLoader.add_constructor("tag:yaml.org,2002:yaml", lambda loader, node: no
 
 
 def _set_flag(flags: dict[str, Any], key: str, text: str | None, repeated: bool) -> None:
-    option = "--" + key.replace("_", "-")
+    option = f"--{_spell(key)}"
     if text is None:
         raise UsageError(f"{option} needs a value")
     if repeated:
@@ -157,7 +167,7 @@ def _set_flag(flags: dict[str, Any], key: str, text: str | None, repeated: bool)
 
 
 def _set_key(raw: dict[str, Any], dotted: str, text: str | None, kinds: Kinds) -> None:
-    option = "--" + dotted.replace("_", "-")
+    option = f"--{_spell(dotted)}"
     path = dotted.split(".")
     if not all(path):
         raise UsageError(f"{option} has an empty part; keys are written --section.key")
@@ -220,7 +230,10 @@ EXCLUDES = {
 
 
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], kinds: Kinds = CORE_KINDS) -> dict[str, Any]:
-    """Merge two configs; ``upper`` wins, key by key. A component whose name changes is replaced whole, options included."""
+    """Merge two configs; ``upper`` wins, key by key. A component whose name changes is replaced whole, options included.
+
+    Options that stand without a name are of whatever component is named on top, or follows from them (``model.weights``).
+    """
     merged = _slots(lower, kinds)
     for key, value in _slots(upper, kinds).items():
         below = merged.get(key)
@@ -229,7 +242,7 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any], kinds: Kinds = COR
         elif (
             not isinstance(value, dict)
             or not isinstance(below, dict)
-            or (key in kinds.slots and "name" in value and value["name"] != below.get("name", kinds.slots[key]))
+            or (key in kinds.slots and "name" in value and value["name"] != below.get("name", value["name"]))
         ):
             merged[key] = value
         else:

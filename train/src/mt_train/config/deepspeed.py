@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from os.path import expanduser
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from mt_core.config.base import MtConfig
+from mt_core.errors import show_value
+from mt_core.files.strict_json import parse_json
+from mt_train.config.reading import read_small_text
 
 SAID_BY = {
     "train_batch_size": "train.global_batch_size",
@@ -27,6 +33,20 @@ SAID_BY = {
     "csv_monitor": "trackers",
 }
 """Key of DeepSpeed's → the key of a run that says it."""
+NOT_NEEDED = frozenset(
+    {
+        "contiguous_gradients",
+        "round_robin_gradients",
+        "stage3_gather_16bit_weights_on_model_save",
+        "zero_allow_untested_optimizer",
+        "zero_force_ds_cpu_optimizer",
+    }
+)
+"""Keys of DeepSpeed's that configs of others have, for what is always so here."""
+SECTIONS = ("fp16", "zero_optimization")
+"""Sections with keys of ``SAID_BY``; ``enabled`` of another one is no precision."""
+AUTO = "auto"
+"""The value in configs for the Hugging Face Trainer where its own options count; here those of the run do."""
 
 
 def _read_whole(value: Any) -> Any:
@@ -42,15 +62,34 @@ Count = Annotated[int, BeforeValidator(_read_whole), Strict()]
 
 
 class _OwnKeys(MtConfig):
-    """Keys of DeepSpeed's config; one that is ``None`` stays as this framework sets it."""
+    """Keys of DeepSpeed's config; one that is ``None`` or ``auto`` stays as this framework sets it."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_repetition(cls, raw: Any) -> Any:
-        said = [key for key in raw if key in SAID_BY] if isinstance(raw, dict) else []
-        if said:
-            raise ValueError(f"{said[0]} is for the run to say; set {SAID_BY[said[0]]}")
-        return raw
+        if not isinstance(raw, dict):
+            return raw
+        if refused := list(_refusals(raw)):
+            raise ValueError(". ".join(refused))
+        return {key: value for key, value in raw.items() if not _is_left_to_the_run(value)}
+
+
+def _refusals(raw: dict[str, Any]) -> Iterator[str]:
+    """Say of each key that has no place here, those of ``SECTIONS`` included, where the run says it."""
+    for key, value in raw.items():
+        if _is_left_to_the_run(value):
+            continue
+        if key in SAID_BY:
+            yield f"{key} is for the run to say; set {SAID_BY[key]}"
+        elif key in NOT_NEEDED:
+            yield f"{key} is not needed here; take it out"
+        elif isinstance(value, dict) and key in SECTIONS:
+            yield from _refusals(value)
+
+
+def _is_left_to_the_run(value: Any) -> bool:
+    """Return whether a value is ``auto``, or a section of nothing else: ``bf16: {enabled: auto}``."""
+    return value == AUTO or (isinstance(value, dict) and bool(value) and all(map(_is_left_to_the_run, value.values())))
 
 
 class ZeroOptions(_OwnKeys):
@@ -82,7 +121,19 @@ class LossScaleOptions(_OwnKeys):
 
 
 class DeepSpeedOptions(_OwnKeys):
-    """Named and nested as in DeepSpeed's JSON (https://www.deepspeed.ai/docs/config-json)."""
+    """Named and nested as in DeepSpeed's JSON (https://www.deepspeed.ai/docs/config-json), or the path of such a file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_file(cls, raw: Any) -> Any:
+        if not isinstance(raw, str) or not raw:
+            return raw
+        try:
+            return parse_json(read_small_text(Path(expanduser(raw)), "utf-8-sig"))
+        except OSError as error:
+            raise ValueError(f"cannot read {show_value(raw)}: {error.strerror}; check the path") from error
+        except ValueError as error:
+            raise ValueError(f"{show_value(raw)} is no JSON: {error}; correct the file") from error
 
     zero_optimization: ZeroOptions = Field(
         default_factory=ZeroOptions, description="how much travels at once, and when"

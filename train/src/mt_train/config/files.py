@@ -13,13 +13,17 @@ import yaml
 
 from mt_core.errors import UsageError, cut
 from mt_core.files.strict_json import parse_json
+from mt_core.plugins.lock_file import LOCK_FILE, RUN_FILE
 from mt_train.config.keys import underscore_keys
 from mt_train.config.plain import MOST_BITS, MOST_LEVELS, check_plain
+from mt_train.config.plain import MOST_VALUES as MOST_RUN_VALUES
 from mt_train.config.reading import read_small_text
 
 MOST_BYTES = 10**6
 MOST_VALUES = 10_000
 """Most bytes and values of a config file. YAML is read in Python, ten thousand values a second: a file of rows would take minutes."""
+MOST_RUN_BYTES = 20 * 10**6
+"""Most bytes of the ``run.yaml`` of a run, with as many values as a run may have: new tokens that one text of a command line names."""
 
 _NUMBERS = {"bool": "true or false", "int": "a whole number", "float": "a number", "null": "null"}
 _PLAIN = ("str", "seq", "map")
@@ -30,16 +34,17 @@ _MERGE = f"{_TAG}merge"
 class PlainLoader(yaml.SafeLoader):
     """YAML's safe subset, of plain data alone: no dates, no bytes, no sets, and a key that is written twice is an error."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, most: int = MOST_VALUES) -> None:
         self._count = self._level = 0
+        self._most = most
         super().__init__(text)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Count values and levels while they are read: a file of rows by mistake is not read to its end."""
         self._count += 1
         self._level += 1
-        if self._count > MOST_VALUES:
-            _refuse(f"more than {MOST_VALUES:,} values; put rows and long lists into files", self._place())
+        if self._count > self._most:
+            _refuse(f"more than {self._most:,} values; put rows and long lists into files", self._place())
         if self._level > MOST_LEVELS:
             _refuse(f"more than {MOST_LEVELS} levels deep; write it flatter", self._place())
         node = super().compose_node(parent, index)
@@ -119,7 +124,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise UsageError(f"{path}: a config is a mapping of keys, got a {type(content).__name__}; see docs/start.md")
-    check_plain(content, str(path), MOST_VALUES)
+    check_plain(content, str(path), _most_values(path))
     return {name: _underscore_keys(value, path) for name, value in underscore_keys(content, str(path)).items()}
 
 
@@ -129,9 +134,19 @@ def section_of(path: Path, name: str) -> dict[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
+def _is_of_run(path: Path) -> bool:
+    """Return whether a run wrote the file, as what lies beside it says; people call theirs run.yaml, too."""
+    return path.name == RUN_FILE and (path.parent / LOCK_FILE).is_file()
+
+
+def _most_values(path: Path) -> int:
+    return MOST_RUN_VALUES if _is_of_run(path) else MOST_VALUES
+
+
 def _text(path: Path) -> str:
+    most = MOST_RUN_BYTES if _is_of_run(path) else MOST_BYTES
     try:
-        return read_small_text(path, "utf-8-sig", most=MOST_BYTES)
+        return read_small_text(path, "utf-8-sig", most=most)
     except OSError as error:
         raise UsageError(f"cannot read the config {cut(str(path), 300)}: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:
@@ -142,7 +157,7 @@ def _text(path: Path) -> str:
 
 def _yaml(text: str, path: Path) -> Any:
     try:
-        return yaml.load(text, Loader=PlainLoader)  # noqa: S506 - a subclass of the safe loader
+        return PlainLoader(text, _most_values(path)).get_single_data()
     except RecursionError as error:
         raise UsageError(f"{path}: not valid YAML: too deeply nested; write it flatter") from error
     except yaml.YAMLError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 
 from mt_core.errors import Fault
@@ -47,7 +46,7 @@ def answer_fault(fault: Fault) -> Fault:
     if fault.problem != "no such key." or fault.key.count(".") != 1 or not _is_meant(*fault.key.split(".")):
         return fault
     answer = answer_name(fault.key)
-    return replace(fault, fix=answer) if answer else fault
+    return fault._replace(fix=answer) if answer else fault
 
 
 def _is_meant(section: str, key: str) -> bool:

@@ -7,7 +7,7 @@ _ROLLOUT = "; with --objective grpo or another that generates"
 
 FOREIGN_NAMES: dict[str, dict[str, str]] = {
     "the Hugging Face Trainer": {
-        "--output": "output_dir",
+        "--output": "output_dir run_name",
         "--overwrite": "overwrite_output_dir",
         "--resume": "resume_from_checkpoint",
         "--train.steps": "max_steps",
@@ -49,6 +49,7 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "`mt-export --push`; after the run": "push_to_hub hub_model_id",
         "not needed": "do_train dataloader_num_workers remove_unused_columns include_num_input_tokens_seen",
     },
+    "torchrun and accelerate": {"--nproc-per-node": "nproc gpus num_gpus num_processes devices"},
     "TRL and LLaMA-Factory": {
         "--model.weights": "model_name_or_path",
         "--data.batching packing": "packing neat_packing",

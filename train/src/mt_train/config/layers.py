@@ -12,7 +12,7 @@ import yaml
 from mt_core.errors import ConfigError, Fault, UsageError, show_value
 from mt_core.kinds import Kinds
 from mt_train.config.commandline import merge
-from mt_train.config.files import PlainLoader, read_config
+from mt_train.config.files import read_config
 from mt_train.config.keys import dotted_keys
 from mt_train.config.names import expand
 
@@ -80,11 +80,11 @@ def read_layers(path: Path, name: str = "") -> Iterator[Layer]:
 
 def _read_layers(path: Path, name: str, above: tuple[Path, ...], count: list[int]) -> Iterator[Layer]:
     count[0] += 1
-    if path.resolve() in above:
-        raise UsageError(f"{path} includes itself, over {above[-1]}; take one of the two out of 'include'")
     if count[0] > MOST_FILES:
         raise UsageError(f"{above[0]} includes more than {MOST_FILES} files; write them into fewer")
     raw = read_config(path)
+    if path.resolve() in above:
+        raise UsageError(f"{path} includes itself, over {above[-1]}; take one of the two out of 'include'")
     for file in _included(raw.pop("include", None), path):
         yield from _read_layers(file, str(file), (*above, path.resolve()), count)
     yield Layer(name, raw, path)
@@ -114,7 +114,7 @@ def _depth(raw: Mapping[str, Any], path: list[str]) -> int:
 
 def _line(file: Path, path: list[str]) -> int:
     """Return the line of a key in a YAML or JSON file, from 1; 0 where it cannot be told."""
-    node = yaml.compose(file.read_text(encoding="utf-8-sig"), Loader=PlainLoader)
+    node = yaml.compose(file.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
     line = 0
     for part in path:
         if not isinstance(node, yaml.MappingNode):

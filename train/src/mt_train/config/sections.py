@@ -127,7 +127,8 @@ class ParallelConfig(MtConfig):
     """How the run is laid out over its processes."""
 
     zero_stage: Literal["auto", 0, 1, 2, 3] = Field(
-        "auto", description="ZeRO stage; auto is 0 on one rank in fp32, else 1; always 1 in a pipeline"
+        "auto",
+        description="ZeRO stage; auto is 0 on one rank in fp32 and for optimizers of whole parameters, else 1; always 1 in a pipeline",
     )
     pipeline: int = Field(
         1, gt=0, le=MOST_PROCESSES, description="stages that the layers are divided into, each on its own ranks"
@@ -149,14 +150,15 @@ class ParallelConfig(MtConfig):
     )
     masters: Literal["auto", "deepspeed"] = Field(
         "auto",
-        description="who keeps the fp32 masters of bf16 at ZeRO 1; auto is this engine, in 16 bytes a parameter, where neither pipeline,"
-        " expert, offload nor options of DeepSpeed's own are set",
+        description="who keeps the fp32 masters of bf16 at ZeRO 0 and 1; auto is this engine, in 16 bytes a parameter, where neither"
+        " pipeline, expert, offload nor options of DeepSpeed's own are set",
     )
     timeout_seconds: int = Field(
         600, gt=0, le=31_536_000, description="longest time that a rank waits for the others (seconds)"
     )
     deepspeed: DeepSpeedOptions = Field(
-        default_factory=DeepSpeedOptions, description="options of DeepSpeed's own, as its JSON has them"
+        default_factory=DeepSpeedOptions,
+        description="options of DeepSpeed's own, as its JSON has them, or the path of such a file",
     )
 
     @model_validator(mode="before")

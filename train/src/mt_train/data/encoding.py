@@ -16,7 +16,7 @@ from mt_core.rows import Rejected, Row, Sample
 from mt_train.data.items import fit_item
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
-from mt_train.data.media.marks import mark_parts
+from mt_train.data.media.marks import find_place, mark_parts
 from mt_train.data.media.named_files import archives_in, files_of
 from mt_train.data.media.rules import MediaRules, kind_of
 from mt_train.data.online import CollectsAnswers
@@ -62,6 +62,8 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
         if rules.media is not None:
             samples.report.look_again(archives_in(row, rules.media))
         row, parts[-1] = rules.prepare(row)
+        if rules.media is not None and not parts[-1] and find_place(dict(row), rules.media.kinds):
+            samples.report.lacks_media(row["id"])
         if spells(row):
             samples.report.spells(row["id"])
         return row

@@ -98,6 +98,14 @@ THRESHOLDS = (
         kind=kinds.SPELLING,
     ),
     Threshold(
+        what="rows have a place for media and none to stand there, so that it is read as text",
+        count=lambda report: report.rows_without_media,
+        of=_rows,
+        above=0,
+        advice="name their files in the field of their kind, such as images (--data.columns), or take the place out",
+        kind=kinds.NO_MEDIA,
+    ),
+    Threshold(
         what="rows are duplicates",
         count=lambda report: report.duplicates,
         of=lambda report: report.rows_kept,

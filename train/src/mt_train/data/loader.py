@@ -50,6 +50,8 @@ class Window:
     batches: list[Batch]
     names: Sequence[str]
     after: Position
+    epoch: int
+    """Epoch of the rows. The place where the step begins may be the end of the epoch before: a stream's is known when no row comes."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Figures that the record of the step has beside its own."""
 
@@ -151,12 +153,12 @@ class Loader:
         while True:
             rows = self.rows(position.epoch)
             step = rows.cut(position.row, self.global_batch_size)
-            end = position.row + len(step)
+            end, epoch = position.row + len(step), position.epoch
             position = Position(position.epoch, end) if rows.has(end) else Position(position.epoch + 1)
             names = self.samples.row_ids.of(np.fromiter(chain.from_iterable(step), np.int64))
             batches = [self._batch(part) for part in self._share(step)]
             self._read_ahead(position)
-            yield Window(batches, names, position)
+            yield Window(batches, names, position, epoch)
 
     def _read_ahead(self, position: Position) -> None:
         """Begin to read the media of the next step, where it is of the same epoch."""

@@ -38,7 +38,8 @@ class Prompt(NamedTuple):
 
 
 class Policy(Subject, Protocol):
-    """The model of a run, on any layout, for objectives that collect answers.
+    """The model of a run, on any layout, for objectives that collect answers. Its texts end where turns of the template do: ``eos_ids``
+    are also the template's ``stop_ids``, and its ``stop_text`` is a stop text.
 
     Every rank must make the same calls in the same order, and gets the same results, so a caller needs no rank.
     """

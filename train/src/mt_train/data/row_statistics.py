@@ -18,7 +18,7 @@ PLACES = 5
 
 BAD_ROW, NO_TRAINED_TOKEN = "bad row", "no trained token"
 TRUNCATED, NO_STOP, NO_BEGIN, TWO_BEGINS = "truncated", "no stop token", "no begin token", "two begin tokens in a row"
-SPELLING = "special tokens as text"
+SPELLING, NO_MEDIA = "special tokens as text", "a place for media, and none"
 DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
 
 
@@ -58,6 +58,8 @@ class RowStatistics:
     highest_id: int = -1
     rows_spelling: int = 0
     """Rows whose text spells a special token, which is read as text."""
+    rows_without_media: int = 0
+    """Rows without media that have a place for some, such as ``<image>``, which is read as text."""
     duplicates: int = 0
     """Rows with the ids and trained places of an earlier one."""
     also_trained: int = 0
@@ -94,6 +96,11 @@ class RowStatistics:
         """Count a row whose text spells special tokens."""
         self.rows_spelling += 1
         self.note(SPELLING, row_id)
+
+    def lacks_media(self, row_id: str) -> None:
+        """Count a row with a place for media, and none to stand there."""
+        self.rows_without_media += 1
+        self.note(NO_MEDIA, row_id)
 
     def truncate(self, before: Sample, after: Sample) -> None:
         """Count a row that was cut."""

@@ -56,7 +56,8 @@ class Access:
     def moments(self, name: str) -> tuple[str, ...]:
         """See ``AdapterContext``. At stages 1 to 3 all weights have those that their flat slices have."""
         state, parameter = self._engine.inner_optimizer.state, self._parameter(name)
-        here = [(parameter, state.get(parameter, {}))] if self._engine.plan.zero_stage == 0 else state.items()
+        own = self._engine.optimizer_tensor(parameter) if self._engine.plan.zero_stage == 0 else None
+        here = state.items() if own is None else [(own, state.get(own, {}))]
         return tuple(sorted({key for owner, values in here for key, each in values.items() if _match(owner, each)}))
 
     @torch.no_grad()
@@ -93,6 +94,8 @@ class Access:
             self._write_gradient(parameter, value * self._scale(part))
         elif self._engine.plan.zero_stage == 0:
             self._check_present(name, part, self._find(parameter, part)).copy_(own)
+            if part == WEIGHT and not self._engine.plan.trains_weights:
+                self._engine.zero_optimizer.publish_one(parameter)
         elif part == WEIGHT:
             _write_weight(parameter, own)
         else:
@@ -108,9 +111,10 @@ class Access:
                 link_state(self._engine)
                 self._linked = True
             return _read(parameter, part)
+        trained = self._engine.optimizer_tensor(parameter)
         if part == WEIGHT:
-            return parameter.detach()
-        found: Tensor | None = self._engine.inner_optimizer.state.get(parameter, {}).get(part)
+            return trained.detach()
+        found: Tensor | None = self._engine.inner_optimizer.state.get(trained, {}).get(part)
         return found
 
     def _gradient(self, parameter: nn.Parameter) -> Tensor | None:

@@ -28,10 +28,13 @@ class Averaging(Protocol):
 @contextmanager
 def use_averaged_weights(wrapper: Any, optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """The weights to use inside; every rank must enter and leave. ``wrapper`` is DeepSpeed's optimizer."""
-    if not isinstance(optimizer, Averaging) or not optimizer.state:
+    stepped = [
+        piece for piece, state in optimizer.state.items() if state
+    ]  # who asks for state leaves some that is empty
+    if not isinstance(optimizer, Averaging) or not stepped:
         yield
         return
-    trained = {piece: piece.detach().clone() for piece in optimizer.state}
+    trained = {piece: piece.detach().clone() for piece in stepped}
     _put({piece: optimizer.average_of(piece) for piece in trained}, wrapper)
     try:
         yield

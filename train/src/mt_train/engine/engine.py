@@ -78,12 +78,13 @@ class Engine(EngineParameters):
         with redirect_prints(), keep_precision(module.model, plan.dtype):
             if plan.own_masters:
                 own: dict[str, Any] = {"clip_norm": plan.clip_norm, "rank": process.rank, "ranks": process.world}
+                own["whole"] = plan.zero_stage == 0
                 self._engine = Bf16Engine(module, optimizer, **own)  # type: ignore[arg-type]
             else:
                 self._engine, _, _, _ = deepspeed.initialize(
                     model=module, optimizer=optimizer, config=settings, dist_init_required=False
                 )
-        if plan.zero_stage == 0 and process.world == 1:
+        if plan.trains_weights and process.world == 1:
             # Alone there is nothing to reduce, and DeepSpeed would still copy all gradients into a flat buffer and back.
             self._engine.enable_backward_allreduce = False
         if plan.zero_stage == 3:
@@ -166,7 +167,7 @@ class Engine(EngineParameters):
         return measure_size(self.objective, window, self.process, counted=counted)
 
     def _update(self, sums: Tensor, size: StepSize) -> StepResult:
-        if self.plan.zero_stage == 0:
+        if self.plan.trains_weights:
             return self._update_whole(sums, size)
         if self.directions is not None:
             self.directions.clip_and_take()

@@ -21,7 +21,7 @@ from mt_train.engine.averaging import Averaging, spread
 from mt_train.engine.build import is_partitioned
 from mt_train.engine.experts import part_of
 from mt_train.engine.masters import MasterWeights
-from mt_train.engine.stateful import StatefulEngine
+from mt_train.engine.stateful import StatefulEngine, names_of_optimizer_tensors
 
 MASTER = "master"
 """Key of the fp32 copy of a half-precision weight, beside the optimizer's own keys (``exp_avg`` …)."""
@@ -35,6 +35,8 @@ class Fragment:
     start: int
     length: int
     tensors: dict[str, Tensor]
+    own_shapes: frozenset[str] = frozenset()
+    """Keys of those that have a shape of their own, and as many numbers as a flat one."""
 
 
 def fragments(engine: StatefulEngine) -> Iterator[Fragment]:
@@ -51,7 +53,9 @@ def fragments(engine: StatefulEngine) -> Iterator[Fragment]:
         if place is not None:
             start, length = place
             tensors = {key: _view(engine, parameter, key)[:length] for key in _keys(engine, parameter)}
-            yield Fragment(name, start, length, tensors | _unlike(engine, parameter))
+            others = _unlike(engine, parameter)
+            own_shapes = frozenset(key for key, value in others.items() if value.shape == (length,))
+            yield Fragment(name, start, length, tensors | others, own_shapes)
 
 
 class SavedOptimizer(Protocol):
@@ -74,8 +78,8 @@ class SavedOptimizer(Protocol):
         """The values of a parameter's state there, flat."""
         ...
 
-    def tensors_of(self, parameter: str) -> dict[str, Tensor]:
-        """Return all tensors of a parameter: flat where they have a number for each weight, else as they were."""
+    def tensors_of(self, parameter: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the tensors of a parameter that have a number for each weight, flat, and those of another shape as they were."""
         ...
 
 
@@ -125,7 +129,7 @@ def master_slice(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int, 
     place = _place(engine, parameter)
     if place is None:
         return None
-    flat = parameter.view(-1) if engine.plan.zero_stage == 0 else _view(engine, parameter, MASTER)
+    flat = _view(engine, parameter, MASTER)
     return place[0], flat.detach()[: place[1]]
 
 
@@ -135,7 +139,7 @@ def gradient_slice(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int
     ``None`` where it holds nothing of it, or where no loss reached the parameter. Not for offloaded optimizers.
     """
     place = _place(engine, parameter)
-    if engine.plan.zero_stage == 0:
+    if engine.plan.trains_weights:
         return None if parameter.grad is None or place is None else (place[0], parameter.grad)
     if place is None:
         return None
@@ -181,7 +185,7 @@ def _place(engine: StatefulEngine, parameter: nn.Parameter) -> tuple[int, int] |
 def _keys(engine: StatefulEngine, parameter: nn.Parameter) -> list[str]:
     own = [MASTER] if _keeps_masters(engine) else []
     if engine.plan.zero_stage == 0:
-        state = engine.inner_optimizer.state[parameter]
+        state = engine.inner_optimizer.state[engine.optimizer_tensor(parameter)]
         alike = [key for key, value in state.items() if isinstance(value, Tensor) and value.shape == parameter.shape]
         return own + alike
     p: Any = parameter
@@ -197,7 +201,7 @@ def _unlike(engine: StatefulEngine, parameter: nn.Parameter) -> dict[str, Tensor
     """State of a whole parameter that has another shape, such as a sum of each row."""
     if engine.plan.zero_stage > 0:
         return {}
-    state = engine.inner_optimizer.state[parameter]
+    state = engine.inner_optimizer.state[engine.optimizer_tensor(parameter)]
     for key, value in state.items():
         if not isinstance(value, Tensor | int | float) and value is not None:
             raise CheckpointError(
@@ -214,7 +218,8 @@ def _unlike(engine: StatefulEngine, parameter: nn.Parameter) -> dict[str, Tensor
 def _view(engine: StatefulEngine, parameter: nn.Parameter, key: str) -> Tensor:
     """The live tensor of this rank's slice, flat."""
     if engine.plan.zero_stage == 0:
-        whole: Tensor = parameter.detach() if key == MASTER else engine.inner_optimizer.state[parameter][key]
+        trained = engine.optimizer_tensor(parameter)
+        whole: Tensor = trained.detach() if key == MASTER else engine.inner_optimizer.state[trained][key]
         return whole.view(-1)
     state_key = None if key == MASTER else key
     if is_partitioned(parameter):
@@ -248,24 +253,22 @@ def _as_kept(own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _restore_whole(engine: StatefulEngine, saved: SavedOptimizer, numbers: dict[str, Any]) -> None:
     inner = engine.inner_optimizer
-    names = {parameter: name for name, parameter in engine.named_parameters()}
+    names = names_of_optimizer_tensors(engine)
     for number, group in enumerate(inner.param_groups):
         for parameter in group["params"]:
-            tensors = saved.tensors_of(names[parameter])
-            if (trained := tensors.pop(MASTER, None)) is not None:
-                parameter.copy_(_own_of_flat(parameter, trained).view_as(parameter))
+            flat, others = saved.tensors_of(names[parameter])
+            shaped = {key: _own_of_flat(parameter, value).view_as(parameter) for key, value in flat.items()}
+            if (trained := shaped.pop(MASTER, None)) is not None:
+                parameter.copy_(trained)
             own = saved.own_scalars.get(names[parameter])
             scalar = _numbers_of(title_of(group, number), numbers) if own is None else _as_kept(own)
             inner.state[parameter] = scalar | {
-                key: value.view_as(parameter) if value.shape == (parameter.numel(),) else value
-                for key, value in (
-                    (key, _own_of_flat(parameter, value).to(parameter.device)) for key, value in tensors.items()
-                )
+                key: value.to(parameter.device) for key, value in (shaped | others).items()
             }
 
 
 def _own_of_flat(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return what this rank has of a flat value of the whole; tensors of other shapes are those of whole parameters."""
+    """Return what this rank has of a flat value of the whole, of which expert ranks have some rows each."""
     index, parts = part_of(parameter)
     size = parameter.numel()
     return value[index * size : (index + 1) * size] if parts > 1 and value.shape == (parts * size,) else value
@@ -277,7 +280,7 @@ def link_state(engine: StatefulEngine) -> None:
     DeepSpeed does so once, after the step of the first parameter group, when the other groups have no state yet.
     """
     wrapper = engine.zero_optimizer
-    if hasattr(wrapper, "_lazy_init_hp_params_optimizer_state"):
+    if engine.plan.zero_stage > 0 and hasattr(wrapper, "_lazy_init_hp_params_optimizer_state"):
         wrapper._hp_optimizer_states_linked = False
         wrapper._lazy_init_hp_params_optimizer_state()
 

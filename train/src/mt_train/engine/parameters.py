@@ -34,7 +34,11 @@ class EngineParameters:
     @property
     def inner_optimizer(self) -> torch.optim.Optimizer:
         """The optimizer that we made, under DeepSpeed's wrapper."""
-        return self.zero_optimizer if self.plan.zero_stage == 0 else self.zero_optimizer.optimizer  # type: ignore[no-any-return]
+        return self.zero_optimizer if self.plan.trains_weights else self.zero_optimizer.optimizer  # type: ignore[no-any-return]
+
+    def optimizer_tensor(self, parameter: Tensor) -> Tensor:
+        """Return what the optimizer knows of a whole parameter, at ZeRO 0: itself, or its master."""
+        return parameter if self.plan.trains_weights else self.zero_optimizer.master_of(parameter)
 
     def use_averaged_weights(self) -> AbstractContextManager[None]:
         """Inside, the weights to use where those that are trained are others; every rank must enter and leave."""

@@ -63,6 +63,11 @@ class Plan:
         return rank < self.sharing_ranks
 
     @property
+    def trains_weights(self) -> bool:
+        """Return whether the optimizer changes the model's own parameters, and nothing stands between: ZeRO 0 without masters."""
+        return self.zero_stage == 0 and not self.own_masters
+
+    @property
     def scales_loss(self) -> bool:
         """Return whether some steps are passed over while a scale is found that keeps gradients from overflowing."""
         return self.dtype == "fp16"
@@ -155,7 +160,7 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
     train, parallel = config.train, config.parallel
     dtype = train.dtype if train.dtype != "auto" else ("bf16" if device == "cuda" else "fp32")
     faults = [*layout.wrong_precision(config, dtype, device), *layout.wrong_offload(config)]
-    stage, notices = _stage(config, world, dtype)
+    stage, notices = _stage(config, world, dtype, offers)
     if train.micro_batch_size == "auto":
         notices += ("how many rows a rank computes at a time is found before the first step; on paper it is one",)
     pipeline, sequence = parallel.pipeline, parallel.sequence
@@ -182,7 +187,7 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
         pipeline=pipeline,
         sequence=sequence,
         expert=expert,
-        own_masters=dtype == "bf16" and stage == 1 and _keeps_masters(parallel),
+        own_masters=dtype == "bf16" and stage <= 1 and _keeps_masters(parallel),
         notices=notices,
     )
     faults.extend(layout.wrong_batch(plan.global_batch_size, plan.data_ranks, plan.micro_batch_size))
@@ -198,15 +203,18 @@ def _keeps_masters(parallel: ParallelConfig) -> bool:
     return parallel.masters == "auto" and not divides and parallel.deepspeed == DeepSpeedOptions()
 
 
-def _stage(config: RunConfig, world: int, dtype: str) -> tuple[int, tuple[str, ...]]:
+def _stage(config: RunConfig, world: int, dtype: str, offers: Sequence[Offer]) -> tuple[int, tuple[str, ...]]:
     wanted, offload = config.parallel.zero_stage, config.parallel.offload
+    optimizers = [offer.component for offer in offers if isinstance(offer.component, OptimizerComponent)]
+    whole = any(each.layouts.isdisjoint(ZERO - {"zero0"}) for each in optimizers)
+    masters = dtype == "bf16" and _keeps_masters(config.parallel) and all(each.form != "fused" for each in optimizers)
     if config.parallel.pipeline > 1 and wanted == "auto":
         return 1, ()
     if offload == "parameters":
         return 3, ()
     if wanted == "auto":
-        return (0 if world == 1 and dtype == "fp32" and offload == "none" else 1), ()
-    if wanted == 0 and dtype != "fp32":
+        wanted = 0 if (whole or (world == 1 and dtype == "fp32")) and offload == "none" else 1
+    if wanted == 0 and dtype != "fp32" and not (whole and masters):
         return 1, (
             f"ZeRO 0 in {dtype} runs as ZeRO 1: DeepSpeed's own {dtype} optimizer takes a step before the first one",
         )
@@ -228,7 +236,8 @@ def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Itera
     form = component.form if isinstance(component, OptimizerComponent) else None
     if form == "whole_parameter" and plan.zero_stage > 0:
         problem = f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces."
-        yield Fault(key="optimizer", problem=problem, fix="Set --parallel.zero-stage 0.")
+        fix = "Set --train.dtype bf16." if plan.dtype == "fp16" else "Set --parallel.zero-stage 0."
+        yield Fault(key="optimizer", problem=problem, fix=fix)
         needed -= ZERO  # which it lacks for this reason
     yield from _divided_faults(offer, plan, form)
     if missing := needed - component.layouts - {"expert"}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mt_train.engine.fragments import flat_parameters, title_of
-from mt_train.engine.stateful import StatefulEngine
+from mt_train.engine.stateful import StatefulEngine, names_of_optimizer_tensors
 
 
 def scalars(engine: StatefulEngine) -> dict[str, dict[str, float]]:
@@ -28,7 +28,7 @@ def own_scalars(engine: StatefulEngine) -> dict[str, dict[str, float]]:
     if engine.plan.zero_stage > 0:
         return {}
     of_group = scalars(engine)
-    names = {parameter: name for name, parameter in engine.named_parameters()}
+    names = names_of_optimizer_tensors(engine)
     return {
         names[parameter]: own
         for number, group in enumerate(engine.inner_optimizer.param_groups)

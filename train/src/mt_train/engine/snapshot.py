@@ -79,9 +79,11 @@ def take_snapshot(
         weights = _keep_tensors(weights, process)
         others = {name: _keep_tensors(tensors, process) for name, tensors in others.items()}
     state, places = random_tensors(process.device), {}
+    own_shapes: list[str] = []
     taken: set[int] = set()
     for fragment in fragments.fragments(engine):
         places[fragment.name] = [fragment.start, fragment.length]
+        own_shapes += [f"{key}::{fragment.name}" for key in sorted(fragment.own_shapes)]
         for key, value in fragment.tensors.items():
             alone = not copied and value.data_ptr() not in taken  # several parameters may share one table
             taken.add(value.data_ptr())
@@ -92,6 +94,7 @@ def take_snapshot(
         "fragments": places,
         "scalars": scalars(engine),
         "own_scalars": own_scalars(engine),
+        "own_shapes": own_shapes,
         "loss_scale": fragments.loss_scale(engine),
         "random": random_numbers(),
     }
@@ -160,7 +163,8 @@ class SavedState:
     """The slices of all ranks of a checkpoint, read on demand. Every rank must make one."""
 
     def __init__(self, folder: Path) -> None:
-        self._stems = sorted(path.with_suffix("") for path in folder.glob("rank-*.json"))
+        stems = (path.with_suffix("") for path in folder.glob("rank-*.json"))
+        self._stems = sorted(stems, key=lambda stem: int(stem.name.removeprefix("rank-")))  # from 10,000 on by number
         if not self._stems:
             raise CheckpointError(
                 f"{folder} holds no optimizer state; resume from a checkpoint that this command wrote"
@@ -171,6 +175,7 @@ class SavedState:
         for rank, content in enumerate(self.content):
             for name, (start, length) in content["fragments"].items():
                 self._index.setdefault(name, []).append((start, length, rank))
+        self._own_shapes = {full for content in self.content for full in content.get("own_shapes", ())}
         self._keys_of: dict[str, set[str]] = {name: set() for name in self._index}
         for key, _, name in (full.partition("::") for rank in range(len(self.content)) for full in self.names(rank)):
             if name in self._keys_of:
@@ -206,15 +211,19 @@ class SavedState:
                     found.setdefault(name, {})[key] = partial(self.tensor, rank, full)
         return found
 
-    def tensors_of(self, parameter: str) -> dict[str, Tensor]:
-        """Return all tensors of a parameter: flat where they have a number for each weight, else as they were."""
+    def tensors_of(self, parameter: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the tensors of a parameter that have a number for each weight, flat, and those of another shape as they were."""
         _, length, rank = self._index[parameter][0]
         size = max(start + length for start, length, _ in self._index[parameter])
-        found = {key: self.tensor(rank, f"{key}::{parameter}") for key in self._keys_of[parameter]}
-        return {
-            key: self.read(parameter, key, 0, size) if value.shape == (length,) else value
-            for key, value in found.items()
-        }
+        flat: dict[str, Tensor] = {}
+        others: dict[str, Tensor] = {}
+        for key in self._keys_of[parameter]:
+            value = self.tensor(rank, f"{key}::{parameter}")
+            if value.shape == (length,) and f"{key}::{parameter}" not in self._own_shapes:
+                flat[key] = self.read(parameter, key, 0, size)
+            else:
+                others[key] = value
+        return flat, others
 
     def names(self, rank: int) -> list[str]:
         """Names of one rank's tensors."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
@@ -40,6 +40,10 @@ class StatefulEngine(Protocol):
         """The optimizer that we made, under DeepSpeed's wrapper."""
         ...
 
+    def optimizer_tensor(self, parameter: Tensor) -> Tensor:
+        """Return what the optimizer knows of a whole parameter, at ZeRO 0."""
+        ...
+
     @property
     def sharing(self) -> Any:
         """The process group of the ranks that share parameters; ``None`` is that of all."""
@@ -48,3 +52,8 @@ class StatefulEngine(Protocol):
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
         """The model's parameters under its own names."""
         ...
+
+
+def names_of_optimizer_tensors(engine: StatefulEngine) -> dict[Tensor, str]:
+    """Return the name of each tensor that the optimizer knows at ZeRO 0."""
+    return {engine.optimizer_tensor(each): name for name, each in engine.named_parameters()}

@@ -46,6 +46,8 @@ class LoadedSubject:
     """A model that this process has for itself (``mt_core.evaluation.Subject``)."""
 
     texts = True
+    ends_turns = False
+    """Whether every text ends where a turn of the template does, so that nobody has to ask for it."""
 
     def __init__(self, loaded: LoadedModel, template: Template, encode: Encode, *, batch_size: int) -> None:
         self._loaded, self._encode, self._batch_size = loaded, encode, batch_size
@@ -92,7 +94,7 @@ class LoadedSubject:
     ) -> list[Generation]:
         was_training = self._loaded.model.training
         # a search takes no stop texts, so that it has to know where turns end
-        template = self.template if config.rules.num_beams > 1 else None
+        template = self.template if self.ends_turns or config.rules.num_beams > 1 else None
         size = self._batch_size
         try:
             return continue_prompts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mt_core.data.text_ids import continuation_encoder
-from mt_core.errors import UsageError
+from mt_core.errors import MtError, UsageError
 from mt_core.protocols import Tokenizer
 
 _END = -1
@@ -23,7 +23,9 @@ class Choices:
 
     def __init__(self, strings: Sequence[str], tokenizer: Tokenizer, end_id: int) -> None:
         self._root: dict[int, object] = {}
-        self._end_id = end_id
+        self._tokenizer, self._end_id = tokenizer, end_id
+        self._listed: list[tuple[str, Sequence[int]]] = []
+        self._fine: set[tuple[frozenset[int], tuple[str, ...]]] = set()
         self.longest = 0
         for string in strings:
             ids = tokenizer.encode(string)
@@ -38,10 +40,36 @@ class Choices:
     def _add(self, string: str, ids: Sequence[int]) -> object:
         """Add the tokens, and return the string that they are: another one where they were there before."""
         self.longest = max(self.longest, len(ids) + 1)
+        self._listed.append((string, ids))
         node = self._root
         for token in ids:
             node = node.setdefault(token, {})  # type: ignore[assignment]
         return node.setdefault(_END, string)
+
+    def refuse_ends(self, end_ids: Sequence[int], stop: tuple[str, ...] = ()) -> None:
+        """Raise ``UsageError`` for a string in which a text would end: one with any of these tokens or texts in it."""
+        ends = frozenset(end_ids)
+        if (ends, stop) in self._fine:
+            return
+        for string, ids in self._listed:
+            found = next((self._spell(string, token) for token in ids if token in ends), None)
+            if found is None and stop:
+                said = (string, self._tokenizer.decode(ids))
+                found = next((repr(word) for word in stop if any(word in text for text in said)), None)
+            if found is not None:
+                raise UsageError(
+                    f"the choice {string!r} has {found} in it, which ends a text; leave that out of the choice"
+                )
+        self._fine.add((ends, stop))
+
+    def _spell(self, string: str, token: int) -> str:
+        """Return the part of a string that is this token, or its id where the tokenizer does not say which that is."""
+        try:
+            ids, offsets = self._tokenizer.encode_with_offsets(string)
+        except MtError:  # a slow one knows no offsets
+            return f"token {token}"
+        start, end = dict(zip(ids, offsets, strict=True)).get(token, (0, 0))
+        return repr(string[start:end]) if start < end else f"token {token}"
 
     def allowed_tokens(self, new: Sequence[int]) -> list[int]:
         """Tokens that may follow the new ones: never empty, the end token after what no string begins with."""

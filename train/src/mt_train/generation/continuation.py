@@ -45,6 +45,10 @@ def check_room(loaded: LoadedModel, prompt: PromptIds) -> int:
     ids, media = split_prompt(prompt)
     if not ids:
         raise UsageError("the prompt has no tokens; give some text to continue, for instance --prompt 'The '")
+    if loaded.vocabulary is not None and (highest := max(ids)) >= loaded.vocabulary:
+        raise UsageError(
+            f"the prompt has token id {highest}, and the model's embedding {loaded.vocabulary} rows; take out the text of that token"
+        )
     if len(ids) >= loaded.max_seq_len:
         of_media = f" ({sum(span.tokens for span in media)} of them of media)" if media else ""
         raise UsageError(
@@ -71,6 +75,8 @@ class Continuer:
         if template is not None:
             self._end_ids = (*self._end_ids, *template.stop_ids)
             self._stop = (*config.stop, *([template.stop_text] if template.stop_text else []))
+        if self._choices is not None:
+            self._choices.refuse_ends(self._end_ids, self._stop)
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -87,6 +93,8 @@ class Continuer:
             if stream.push(token):
                 return Generation(stream.close(), own[:count], "stop")
         finish: Finish = "eos" if end_id is not None else "context" if room < wished else "length"
+        if end_id is None and len(own) < min(room, wished):
+            finish = "stop"  # whoever wrote them ends a text by a token that is not known here
         return Generation(stream.close(), own, finish, end_id)
 
     def room(self, prompt: PromptIds) -> int:
@@ -170,16 +178,14 @@ class Continuer:
             read_media=self._loaded.read_media,
         )
         stream = TextStream(self._loaded.tokenizer, stop=self._stop)
-        stopped = any(map(stream.push, found.tokens))
+        logprobs = tuple(found.logprobs) if self._config.logprobs else ()
+        for count, token in enumerate(found.tokens, 1):
+            if stream.push(token):
+                return Generation(stream.close(), tuple(found.tokens[:count]), "stop", None, logprobs[:count])
         chosen = None if self._choices is None else self._choices.string(found.tokens)
         ended: Finish = "eos" if found.end_id is not None else "context" if room < wished else "length"
-        logprobs = tuple(found.logprobs) if self._config.logprobs else ()
         return Generation(
-            stream.close() if chosen is None else chosen,
-            tuple(found.tokens),
-            "stop" if stopped else ended,
-            found.end_id,
-            logprobs,
+            stream.close() if chosen is None else chosen, tuple(found.tokens), ended, found.end_id, logprobs
         )
 
 

@@ -26,3 +26,7 @@ class LoadedModel:
     """Template of the run, which writes conversations down; ``None`` is the tokenizer's own."""
     read_media: ReadMedia | None = None
     """Gives a batch on the host the inputs of the model's encoders; ``None`` where it has none."""
+    media_kinds: frozenset[str] = frozenset()
+    """Kinds of media that its encoders read, such as ``image``, which ``<image>`` stands for in a prompt."""
+    vocabulary: int | None = None
+    """Rows of the embedding: ids are below, though the tokenizer may have a token for media above; ``None`` where nobody says."""

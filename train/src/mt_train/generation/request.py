@@ -22,7 +22,10 @@ PromptIds = Sequence[int] | Encoded
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt, and everything besides the model that determines the text after it."""
+    """A prompt, and everything besides the model that determines the text after it.
+
+    Raises ``UsageError`` for a choice that has in it what ends a text.
+    """
 
     ids: Sequence[int]
     """The prompt; one token at least."""
@@ -47,6 +50,10 @@ class Request:
     """Token and what is added to its logit, before every rule; OpenAI's field of this name."""
     streams: bool = False
     """Whether ``TokenOutput.text`` grows token by token, or comes as a whole with the last one, which costs less."""
+
+    def __post_init__(self) -> None:
+        if self.choices is not None:
+            self.choices.refuse_ends(self.end_ids, self.stop)
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class TokenOutput:
     finish: Finish | None = None
     """Why the text ended, with its last token."""
     error: MtError | None = None
-    """Why the row has no token and is gone: its rules bar all of them, or its logits are no numbers."""
+    """Why the row has no token and is gone: its rules bar all of them, its logits are no numbers, or it ended within a choice."""
 
     @property
     def is_last(self) -> bool:
@@ -113,8 +120,9 @@ class Row:
             text = self._stream.close()
             if self.request.choices is not None:
                 chosen = self.request.choices.string(self.new)
-                assert chosen is not None, f"{self.new} is none of the choices"
-                text = chosen  # a tokenizer may decode its tokens to something a little different
+                if chosen is None:
+                    finish, error = None, MtError(f"the text ended at {text!r}, which is none of the choices")
+                text = chosen or ""  # a tokenizer may decode its tokens to something a little different
             if not self.request.streams or self.request.choices is not None:
                 self._pieces.append(text)
         produced = TokenOutput(self.number, token, "".join(self._pieces), logprob, top, finish, error)

@@ -193,7 +193,7 @@ def _traffic(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, co
         numbers=content.numbers,
         trained=content.trained_numbers,
         weight_bytes=size,
-        gradient_bytes=ACCUMULATED[plan.dtype] if plan.zero_stage == 1 else size,
+        gradient_bytes=ACCUMULATED[plan.dtype] if plan.zero_stage == 1 or plan.own_masters else size,
         own_masters=plan.own_masters,
     )
     passes, width = 2 + work.recomputed, shape.width

@@ -81,8 +81,8 @@ def weights(plan: Plan, content: Content) -> MemoryUse:
 
 
 def optimizer_state(plan: Plan, content: Content) -> MemoryUse:
-    """Count the optimizer's state, and from stage 1 on fp32 masters: flat copies that it updates, in fp32 as well."""
-    master = 4 if plan.zero_stage > 0 else 0
+    """Count the optimizer's state, and in bf16 and from stage 1 on fp32 masters: flat copies that it updates, in fp32 as well."""
+    master = 0 if plan.trains_weights else 4
     size = sum((master + kept) * share for kept, share in zip(content.state_bytes, _shares(plan, content), strict=True))
     return MemoryUse(device=round(size)) if plan.offload == "none" else MemoryUse(device=0, host=round(size))
 
@@ -93,7 +93,7 @@ def gradients(plan: Plan, content: Content) -> MemoryUse:
     ========  ===========================  ===========================================
     stage     in the backward              in the update
     ========  ===========================  ===========================================
-    0         4n                           4n
+    0         4n, in bf16 2n or 4n         4n
     1, fp32   4n                           4 (n + g) / W
     1, bf16   2n (4n where added up)       2n + 2b
     1, theirs 6n: bf16, and fp32 sums      6n
@@ -117,7 +117,7 @@ def gradients(plan: Plan, content: Content) -> MemoryUse:
         adds_up = stage == 3 or (stage == 2 and plan.micro_batches > 1)
         return MemoryUse(device=waiting, host=4 * share + (added * share if adds_up else 0))
     if stage == 0:
-        return MemoryUse(device=size * whole)
+        return MemoryUse(device=(4 if plan.own_masters else size) * whole)
     if plan.own_masters:
         return MemoryUse(device=_own_gradients(plan, content))
     if stage == 1 and plan.dtype == "bf16":
@@ -137,7 +137,7 @@ def _own_gradients(plan: Plan, content: Content) -> int:
 
 
 def _largest_bucket(group: Sequence[int]) -> int:
-    """Numbers of the largest bucket that a group is cut into (``engine.masters.cut``)."""
+    """Numbers of the largest bucket that a group is cut into (``engine.buckets.cut``)."""
     largest = filled = 0
     for numbers in group:
         filled = numbers if filled + numbers > BUCKET_NUMBERS else filled + numbers
@@ -151,9 +151,9 @@ def buffers(plan: Plan, content: Content) -> MemoryUse:
     Stage 3 also has the layer at work whole, and the next ones up to a bucket.
     """
     size, stage = BYTES[plan.dtype], plan.zero_stage
-    if stage == 0:
+    if stage == 0 and not plan.own_masters:
         return MemoryUse(device=size * min(content.trained_numbers, REDUCED_AT_ONCE) if plan.world > 1 else 0)
-    if plan.dtype == "bf16" and stage == 1 and plan.offload == "none":
+    if plan.dtype == "bf16" and stage <= 1 and plan.offload == "none":
         return MemoryUse(
             device=0
         )  # DeepSpeed reduces its flat fp32 sums in place; a bucket of ours is among the gradients

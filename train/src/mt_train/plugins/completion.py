@@ -14,6 +14,7 @@ from mt_core.config.base import MtConfig, nested_config
 from mt_core.errors import UsageError, did_you_mean, show_value
 from mt_core.plugins.host import PluginHost
 from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
+from mt_train.plugins.modules import load_plugins
 
 PATHS = frozenset(
     {
@@ -45,7 +46,7 @@ def write_completion(
     parser = argparse.ArgumentParser(prog=prog, add_help=False)
     if first := tuple(commands):
         parser.add_argument("command", choices=first)
-    _add_options(parser, _options(host or PluginHost.discover(), switches, values), shtab.FILE)
+    _add_options(parser, _options(host or load_plugins(), switches, values), shtab.FILE)
     return str(shtab.complete(parser, shell=shell))
 
 

@@ -56,13 +56,14 @@ def _check_wishes(draft: Draft) -> None:
         for offer in draft.offers.values()
         for name in (offer.component.name, offer.qualified_name)
     }
+    untrained = set() if draft.trains else {f"adapter:{CORE_KINDS['adapter'].default}"}  # no adapter is named there
     for offer in draft.offers.values():
         here = f"{offer.kind} {offer.component.name}"
         for needed in offer.component.requires:
             if canonicalize(needed) not in chosen:
                 draft.fault(offer.kind, f"{here} requires {needed}, which this run does not have.", f"Choose {needed}.")
         for enemy in offer.component.conflicts:
-            if canonicalize(enemy) in chosen:
+            if canonicalize(enemy) in chosen - untrained:
                 draft.fault(
                     offer.kind, f"{here} conflicts with {enemy}.", "Choose another in the place of one of them."
                 )

@@ -38,6 +38,8 @@ class Draft:
     """Keys of kinds that a chosen component takes of the run."""
     merged: list[SavedAdapter] = field(default_factory=list)
     """The adapters of ``model.adapters``."""
+    trains: bool = True
+    """Whether a run trains what is resolved; what is loaded alone has no adapter where none is named."""
     weights_path: Path | None = None
     weights_format: WeightsFormat | None = None
 

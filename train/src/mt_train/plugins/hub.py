@@ -31,6 +31,24 @@ def locate(weights: str) -> Path:
     return _snapshot(weights)
 
 
+def folder_of(weights: Path) -> Path:
+    """Return the folder of weights, which may be a file in it: config and tokenizer are there, too."""
+    return weights if weights.is_dir() else weights.parent
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a path leads anywhere; what can be no path does not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # longer than paths are, or with a NUL
+        return False
+
+
+def is_name(weights: str) -> bool:
+    """Return whether this may be the name of a repository on the Hub."""
+    return _NAME.fullmatch(weights) is not None
+
+
 def locate_existing(weights: str, fix: str) -> Path:
     """Return what ``locate`` finds. Raises ``WeightsError`` where nothing is there, with what to give instead."""
     path = locate(weights)

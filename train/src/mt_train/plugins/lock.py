@@ -21,9 +21,13 @@ from mt_core.plugins.lock_file import origins, read_lock
 from mt_core.plugins.metadata import CORE, GROUP, TRAINING, PluginInfo, origin_of, sources_of
 from mt_core.plugins.pins import indexes, pins
 from mt_core.version import __version__
+from mt_train.plugins.modules import VARIABLE, is_module_alone
 
 LIBRARIES = ("deepspeed", "torch")
 """Distributions that compute beside the core and its plugins."""
+
+MODULES = "modules"
+"""Key of a lock: modules that are plugins and of no distribution, with a hash of each."""
 
 ALWAYS = (CORE, TRAINING)
 """Distributions whose code is in every run; any other one is in a run through a component that it offers."""
@@ -36,9 +40,13 @@ def lock_content(offers: Iterable[Offer]) -> dict[str, Any]:
     """
     from importlib import metadata
 
-    taking = _always()
-    for offer in offers:
-        taking |= {each.distribution: each for each in (offer.plugin, offer.bringer) if each is not None}
+    taking, alone = _always(), set[str]()
+    for plugin in (each for offer in offers for each in (offer.plugin, offer.bringer) if each is not None):
+        if is_module_alone(plugin):
+            alone.add(plugin.module)
+        else:
+            taking[plugin.distribution] = plugin
+    modules = {MODULES: {name: code_hash(name) for name in sorted(alone)}} if alone else {}
     return {
         "core": __version__,
         "plugins": {name: taking[name].version for name in sorted(taking)},
@@ -46,6 +54,7 @@ def lock_content(offers: Iterable[Offer]) -> dict[str, Any]:
         "sha256": {name: distribution_hash(name, taking[name].module) for name in sorted(taking)},
         "origins": {name: taking[name].origin for name in sorted(taking) if taking[name].origin},
         "editable": sorted(name for name, plugin in taking.items() if plugin.editable),
+        **modules,
     }
 
 
@@ -134,6 +143,7 @@ def compare(lock: Mapping[str, Any], whose: str) -> str:
 
     Raises ``CheckpointError`` with the line when a plugin is not installed.
     """
+    modules = _modules(lock, whose)
     plugins, computing = lock["plugins"], lock.get("libraries", {})
     then = {**plugins, **computing}
     now = {name: installed_version(name) for name in then}
@@ -143,12 +153,31 @@ def compare(lock: Mapping[str, Any], whose: str) -> str:
     if other := [f"{name} {then[name]}, now {now[name] or 'none'}" for name in then if now[name] != then[name]]:
         return f"{whose} used {'; '.join(other)}. Equal bits are promised with the same versions only: {line}"
     changed = [name for name, value in lock.get("sha256", {}).items() if distribution_hash(name) != value]
+    changed += [name for name, value in modules.items() if code_hash(name) != value]
     if not changed:
         return ""
     return (
         f"{whose} used other files of {', '.join(changed)}, under the same version: they have been worked on since."
         " Equal bits are promised with the same files only"
     )
+
+
+def _modules(lock: Mapping[str, Any], whose: str) -> dict[str, str]:
+    """Return the modules of a lock, all of which this program has imported; none is imported because a file names it."""
+    modules = lock.get(MODULES, {})
+    if not isinstance(modules, dict) or not all(map(_is_module, modules.items())):
+        raise CheckpointError(f"the lock of {whose} has in {MODULES!r} what is no module with its hash; it is damaged")
+    if absent := [name for name in modules if name not in sys.modules]:
+        raise CheckpointError(
+            f"{whose} used modules of a program as plugins: {', '.join(absent)}. A program gives them again with plugins=[…], and a"
+            f" command takes them with {VARIABLE}={','.join(absent)}"
+        )
+    return modules
+
+
+def _is_module(item: tuple[str, object]) -> bool:
+    name, digest = item
+    return isinstance(digest, str) and all(part.isidentifier() for part in name.split("."))
 
 
 def pip_line(versions: Mapping[str, str], origins: Mapping[str, str]) -> str:

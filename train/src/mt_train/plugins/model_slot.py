@@ -15,7 +15,7 @@ from mt_train.config.commandline import merge
 from mt_train.config.files import read_config
 from mt_train.config.run import ModelOptions, ModelRef
 from mt_train.plugins.draft import Draft
-from mt_train.plugins.hub import locate
+from mt_train.plugins.hub import folder_of, locate
 from mt_train.plugins.list_slots import entries_of
 from mt_train.plugins.weights_family import family_of, hint_of_family
 from mt_train.plugins.whole_models import MODEL, refuse_unread
@@ -74,7 +74,8 @@ def name_tokenizer(draft: Draft) -> None:
         draft.origins["tokenizer.name"] = "the files at tokenizer.path"
         draft.raw["tokenizer"] = {**given, **found}
     else:
-        beside = None if draft.weights_path is None else tokenizer_in(draft.weights_path)
+        place = draft.weights_path
+        beside = None if place is None else tokenizer_in(folder_of(place))
         beside = beside or {"name": CORE_KINDS["tokenizer"].default}
         draft.raw["tokenizer"] = {**beside, **given, "name": beside["name"]}
 

@@ -6,11 +6,13 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mt_core.components import ModelFamily, WeightsFormat
+from mt_core.config.base import MtConfig
 from mt_core.config.faults import HINTED
 from mt_core.errors import ComponentError, ConfigError, did_you_mean, show_value
 from mt_core.kinds import CORE_KINDS, Kind
@@ -18,6 +20,7 @@ from mt_core.plugins.host import Offer, PluginHost
 from mt_train.config.commandline import merge
 from mt_train.config.foreign_answers import answer_names
 from mt_train.config.names import expand
+from mt_train.config.own_names import answer_own_name
 from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS, RunConfig, SlotRef
 from mt_train.config.secrets import secret_keys
@@ -69,10 +72,12 @@ class Resolved:
         return name if model.source.weights else f"{name}-{model.source.variant or default}"
 
 
-def resolve(raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = None) -> Resolved:
-    """Fill, check and freeze. Raises ``ConfigError`` with every fault."""
+def resolve(
+    raw: Mapping[str, Any], host: PluginHost, origins: Origins | None = None, *, trains: bool = True
+) -> Resolved:
+    """Fill, check and freeze; what nothing ``trains`` is loaded alone. Raises ``ConfigError`` with every fault."""
     check_plain(raw)
-    draft = Draft(merge({}, expand(raw), host.kinds), host, dict(origins or {}))
+    draft = Draft(merge({}, expand(raw), host.kinds), host, dict(origins or {}), trains=trains)
     _refuse_secrets(draft)
     _refuse_unknown_keys(draft)
     locate_weights(draft)
@@ -126,11 +131,14 @@ def _refuse_secrets(draft: Draft) -> None:
 
 def _refuse_unknown_keys(draft: Draft) -> None:
     kinds = draft.host.kinds
-    known = [*kinds.slots, *SECTIONS, *kinds.lists]
+    known, places = [*kinds.slots, *SECTIONS, *kinds.lists], dict[str, type[MtConfig]]()
     for number, key in enumerate([key for key in draft.raw if key not in known]):
         value = draft.raw.pop(key)
         hint = did_you_mean(key, known).replace("_", "-") if number < HINTED else ""
         answer = answer_names(key, value if isinstance(value, dict) and not hint else ())
+        if not answer and not isinstance(value, dict):
+            places = places or _option_places(draft)
+            answer = answer_own_name(key, places)
         fix = answer or f"{hint}Known: {', '.join(known).replace('_', '-')}."
         draft.fault(key or "''", "no such slot or section.", fix)
     for key, value in draft.raw.items():
@@ -138,6 +146,19 @@ def _refuse_unknown_keys(draft: Draft) -> None:
             what = "a name or a mapping of keys" if key in kinds.slots else "a mapping of keys"
             draft.fault(key, f"must be {what}, got {show_value(value)}.")
             draft.raw[key] = {}
+
+
+def _option_places(draft: Draft) -> dict[str, type[MtConfig]]:
+    """Section or slot → the config that has its keys, of the component that is named there or is the default."""
+    places: dict[str, type[MtConfig]] = dict(SECTIONS)
+    for kind in draft.host.kinds.values():
+        given = draft.raw.get(kind.key)
+        name = (given.get("name") if isinstance(given, dict) else given) or kind.default
+        if kind.slot != "one" or name is None:
+            continue
+        with suppress(ComponentError):  # a name that is unknown is a fault of its own
+            places[kind.key] = draft.host.get(kind.name, str(name)).component.config
+    return places
 
 
 def _pick_components(draft: Draft) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from mt_core.errors import UnknownComponentError
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonicalize, words
+from mt_train.plugins.hub import is_there
 
 FILE = "shipped.json"
 PATHS = {
@@ -39,7 +40,7 @@ def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
             raise UnknownComponentError(
                 f"{words(kind)} {name!r} comes with {distribution}, which is not installed here: pip install {distribution}"
             ) from error
-        if (key := PATHS.get(kind)) is not None and _exists(name):
+        if (key := PATHS.get(kind)) is not None and is_there(Path(name)):
             raise UnknownComponentError(
                 f"no {words(kind)} is named {name!r}, which is a path here: --{key} {name} gives it"
             ) from error
@@ -50,13 +51,6 @@ def distribution_of(kind: str, name: str) -> str | None:
     """Return the distribution of this project that offers a component; ``None`` for a name that none offers."""
     short = canonicalize(name)
     return next((distribution for distribution, names in _table().get(kind, {}).items() if short in names), None)
-
-
-def _exists(name: str) -> bool:
-    try:
-        return Path(name).exists()
-    except (OSError, ValueError):  # longer than paths are, or with a NUL
-        return False
 
 
 def _distribution(name: str) -> str:

@@ -9,6 +9,7 @@ from mt_core.components import ModelFamily, WeightsFormat
 from mt_core.errors import MtError, UsageError, WeightsError
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.weights import CONFIG, read_json, text_config
+from mt_train.plugins.hub import folder_of
 
 FALLBACK = "mt-plugin-huggingface"
 """The distribution whose family reads what no other one names. A message names it where it is not installed."""
@@ -27,7 +28,7 @@ def family_of(path: Path, host: PluginHost) -> str:
             f"{path} holds no weights in a format that is read here: installed are {known}. Give the folder that has"
             f" config.json or params.json beside the weights{_lacking(path)}"
         )
-    config = (path if path.is_dir() else path.parent) / CONFIG
+    config = folder_of(path) / CONFIG
     named = [offer for offer in readers if not _is_fallback(offer)]
     fitting = [offer for offer in named if _is_of(offer, config)] if config.is_file() else _valid_families(named, path)
     if not fitting:  # by its model type, which has other words, or under another head
@@ -59,7 +60,7 @@ def _lacking(path: Path) -> str:
 
 def hint_of_family(path: Path, host: PluginHost, refused: ModelFamily) -> str:
     """Name what reads a folder that a family has refused: an installed family, or a distribution; empty where nothing does."""
-    config = (path if path.is_dir() else path.parent) / CONFIG
+    config = folder_of(path) / CONFIG
     try:
         if not config.is_file():
             return ""

@@ -10,6 +10,7 @@ from mt_core.media import Measured, Processor
 from mt_core.protocols import ManyConversations, Template
 from mt_core.rows import Encoded, Grid, MediaItem, MediaPart, MediaSpan, Message
 from mt_train.data.media.rules import MediaError, kind_of
+from mt_train.data.templates.days import DatedTemplate
 from mt_train.data.templates.notation import MEDIA_ID
 
 
@@ -143,6 +144,10 @@ class MediaTemplate:
     def over(self, template: Template) -> MediaTemplate:
         """Return another template with the same places for media."""
         return MediaTemplate(template, self._writer, self._encode_text)
+
+    def of_today(self) -> MediaTemplate:
+        """See ``DatedTemplate``."""
+        return self.over(self._template.of_today()) if isinstance(self._template, DatedTemplate) else self
 
     def encode_prompt(self, messages: Sequence[Message]) -> Encoded:
         """Return the ids up to where the assistant begins to speak, and the media among them; nothing is trained on."""

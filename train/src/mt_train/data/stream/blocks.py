@@ -28,6 +28,27 @@ POLL_SECONDS = 0.1
 """Between two questions whether the rows that are waited for are still wanted."""
 
 
+def _without_repeats(rows: Sequence[Row | DataError]) -> list[Row | DataError]:
+    """Return rows without those that came before with the same id and content, as a small source of a mix gives them."""
+    known: dict[str, Row] = {}
+    kept: list[Row | DataError] = []
+    for row in rows:
+        if not isinstance(row, DataError):
+            name = str(row["id"])
+            if name in known and _is_same(row, known[name]):
+                continue
+            known[name] = row
+        kept.append(row)
+    return kept
+
+
+def _is_same(row: Row, other: Row) -> bool:
+    try:
+        return bool(row == other)
+    except ValueError:  # arrays, which compare value by value
+        return False
+
+
 def _wait(made: Future[Block | None], stop: Callable[[], bool]) -> None:
     while not wait([made], timeout=POLL_SECONDS).done:
         if stop():
@@ -46,8 +67,9 @@ class Block:
 class Blocks:
     """The blocks of a stream, each read while the one before it is in use. ``check`` may refuse the samples of one.
 
-    ``held_out`` has the samples of the first rows of the stream (so many), which are in no block of any epoch. ``report`` counts
-    the rows of the blocks that were used. Raises ``DataError`` for a stream without rows, and where no row would be left.
+    ``held_out`` has the samples of the first rows of the stream (so many), which are in no block of any epoch; one that a mix
+    repeats is there once. ``report`` counts the rows of the blocks that were used. Raises ``DataError`` for a stream without rows, and
+    where no row would be left.
 
     Every rank encodes what is held out and the first block by itself; those behind it in shares, once ``share`` was called.
     """
@@ -68,7 +90,7 @@ class Blocks:
         self.report, self._counted = RowStatistics(), (-1, -1)
         self._ahead: tuple[Position, Future[Block | None]] | None = None
         reader.go_to(Position())
-        first = reader.take(held_out)
+        first = _without_repeats(reader.take(held_out))
         self.held_out = self._encode(first)
         self._held_ids = self._ids(first)
         self._latest = self.first = self._first()

@@ -57,7 +57,7 @@ class StreamLoader(Loader):
                 at_start, position = False, step[-1].after
                 row_ids = tuple(dict.fromkeys(row.samples.row_ids[number] for row in step for number in row.group))
                 batches = [self._join(part) for part in self._share(step)]
-                yield Window(batches, row_ids, position)
+                yield Window(batches, row_ids, position, position.epoch)
             if at_start:
                 raise DataError(
                     f"{self._blocks.name} gave nothing to train on in epoch {position.epoch}; it can be read only once, or all of its"

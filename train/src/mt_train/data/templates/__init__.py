@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from functools import cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -22,25 +23,30 @@ if TYPE_CHECKING:
 _DEFAULTS = DataConfig()
 
 
-def build_template(tokenizer: Tokenizer, config: DataConfig = _DEFAULTS, *, media: bool = False) -> Template:
+def build_template(
+    tokenizer: Tokenizer, config: DataConfig = _DEFAULTS, *, media: bool = False, day: date | None = None
+) -> Template:
     """The run's template, as ``data.template`` and its neighbours say. ``media``: turns may have marks, which become ``MEDIA_ID``.
 
-    Raises ``DataError`` where the tokenizer has none of its own.
+    Templates that write today's date write ``day`` where there is one (``ROW_DAY``). Raises ``DataError`` where the tokenizer has none
+    of its own.
     """
     additions = Additions(config.system, config.prefix, config.postfix)
     if config.template is None:
-        return DefaultTemplate(tokenizer, additions, config.train_on, media=media)
+        return DefaultTemplate(tokenizer, additions, config.train_on, media=media, day=day)
     if config.template == PLAIN:
         return PlainTemplate(tokenizer, additions, config.train_on, media=media)
     if config.template == OWN:
-        return ChatTemplate(tokenizer, own_source(tokenizer), additions, config.train_on, media=media)
+        return ChatTemplate(tokenizer, own_source(tokenizer), additions, config.train_on, media=media, day=day)
     if config.template in TEMPLATES:
         source = _template_named(config.template)
         tools = any(key in source for key in MESSAGE_KEYS)
         return ChatTemplate(
             tokenizer, source, additions, config.train_on, name=config.template, begins=True, tools=tools, media=media
         )
-    return ChatTemplate(tokenizer, config.template, additions, config.train_on, name="of data.template", media=media)
+    return ChatTemplate(
+        tokenizer, config.template, additions, config.train_on, name="of data.template", media=media, day=day
+    )
 
 
 def jinja_source(tokenizer: Tokenizer, config: DataConfig) -> str | None:
@@ -59,15 +65,28 @@ def _template_named(name: str) -> str:
 class DefaultTemplate:
     """The tokenizer's own template, and plain text for rows that are a prompt and a response and nothing else."""
 
-    def __init__(self, tokenizer: Tokenizer, additions: Additions, train_on: str, *, media: bool = False) -> None:
-        self._tokenizer, self._given, self._train_on, self._media = tokenizer, additions, train_on, media
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        additions: Additions,
+        train_on: str,
+        *,
+        media: bool = False,
+        day: date | None = None,
+    ) -> None:
+        self._tokenizer, self._given, self._train_on = tokenizer, additions, train_on
+        self._media, self._day = media, day
         self._plain = PlainTemplate(tokenizer, additions, train_on, media=media)
         self.additions = additions.keys
 
     @cached_property
     def _own_template(self) -> ChatTemplate:
         source = own_source(self._tokenizer)
-        return ChatTemplate(self._tokenizer, source, self._given, self._train_on, media=self._media)
+        return ChatTemplate(self._tokenizer, source, self._given, self._train_on, media=self._media, day=self._day)
+
+    def of_today(self) -> DefaultTemplate:
+        """See ``DatedTemplate``."""
+        return DefaultTemplate(self._tokenizer, self._given, self._train_on, media=self._media)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

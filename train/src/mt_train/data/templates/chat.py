@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +23,7 @@ from mt_train.data.texts import texts_in
 class ChatTemplate:
     """A Jinja template with a tokenizer. ``begins`` puts the token that begins a text where the template writes none.
 
-    Without ``tools`` it has no turns for them, whatever it makes of roles that it does not know.
+    Without ``tools`` it has no turns for them, whatever it makes of roles that it does not know. ``day`` is today for it, where given.
     """
 
     def __init__(
@@ -34,14 +37,22 @@ class ChatTemplate:
         begins: bool = False,
         tools: bool = True,
         media: bool = False,
+        day: date | None = None,
     ) -> None:
         self._tokenizer, self._train_on, self._name = tokenizer, train_on, name
         self._notation = Notation(tokenizer, media=media)
-        self._source = TemplateSource(source, self._notation.names, name)
+        today = {} if day is None else {"strftime_now": day.strftime}
+        self._source = TemplateSource(source, {**self._notation.names, **today}, name)
         self._begins = begins or not self._notation.is_native
         self._writes: dict[str, bool] = {} if tools else dict.fromkeys(PROBES, False)
         self._additions = additions
         self.additions = additions.keys
+
+    def of_today(self) -> ChatTemplate:
+        """See ``DatedTemplate``."""
+        other = copy(self)
+        other._source = replace(self._source, names=self._notation.names)
+        return other
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """See ``Template``.

@@ -26,17 +26,18 @@ _SAID = frozenset({"role", "content", "reasoning_content", "input", "name", "too
 
 
 def render(
-    source: str, messages: Sequence[Message], names: Mapping[str, str], *, name: str, speak: bool = False
+    source: str, messages: Sequence[Message], names: Mapping[str, Any], *, name: str, speak: bool = False
 ) -> str:
     """The text of a conversation; ``speak`` adds what comes before the assistant's turn.
 
-    ``names`` are the special tokens (``bos_token`` …). Raises ``DataError`` with the line where the template objects or is broken.
+    ``names`` are the special tokens (``bos_token`` …) and functions. Raises ``DataError`` with the line where the template objects or
+    is broken.
     """
     return "".join(pieces(compile_template, source, messages, names, name=name, speak=speak))
 
 
 def render_turns(
-    source: str, messages: Sequence[Message], names: Mapping[str, str], *, name: str, speak: bool = False
+    source: str, messages: Sequence[Message], names: Mapping[str, Any], *, name: str, speak: bool = False
 ) -> list[str]:
     """Render in parts: what comes before the first turn, each turn, and what comes after them.
 
@@ -55,7 +56,7 @@ def pieces(
     compile_source: Callable[[str, bool], Any],
     source: str,
     messages: Sequence[Message],
-    names: Mapping[str, str],
+    names: Mapping[str, Any],
     *,
     name: str,
     speak: bool = False,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from mt_core.rows import Message
 from mt_train.data.templates.rendering import least_messages, render, render_turns
@@ -22,10 +23,10 @@ class RenderedText:
 
 @dataclass
 class TemplateSource:
-    """The text of a template; ``names`` are special tokens (``bos_token`` …), and ``name`` is what messages call it."""
+    """The text of a template; ``names`` are special tokens (``bos_token`` …) and functions, and ``name`` is what messages call it."""
 
     source: str
-    names: Mapping[str, str]
+    names: Mapping[str, Any]
     name: str
     _tails: dict[bool, str] = field(default_factory=dict)
 

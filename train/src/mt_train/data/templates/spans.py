@@ -41,27 +41,51 @@ def trained_spans(
     if all(wanted) and not any("weight" in message for message in messages):
         return [Span(0, len(written.text), 1.0)]
     places = [place for place, is_wanted in enumerate(wanted) if is_wanted]
-    return list(_Conversation(source, messages, written, places).spans())
+    return list(_Conversation(source, messages, written, places, of_all=train_on == "all").spans())
 
 
 class _Conversation:
-    """One conversation with the turns of it that are trained on."""
+    """One conversation with the turns of it that are trained on; ``of_all`` where those of everybody are."""
 
     def __init__(
-        self, source: TemplateSource, messages: Sequence[Message], written: RenderedText, places: Sequence[int]
+        self,
+        source: TemplateSource,
+        messages: Sequence[Message],
+        written: RenderedText,
+        places: Sequence[int],
+        *,
+        of_all: bool,
     ) -> None:
         self._source, self._messages, self._written, self._places = source, messages, written, places
+        self._of_all = of_all
         self._text = written.text
 
     def spans(self) -> Iterator[Span]:
         """Yield the spans in the order of the turns."""
+        if self._are_marked_alone:
+            text = "".join(self._text[start:end] for start, end in self._blocks)
+            for place in self._places:
+                self._refuse_loss(place, text)
+            yield from (Span(start, end, 1.0) for start, end in self._blocks)
+            return
         for place in self._places:
             message = self._messages[place]
             found = self._generation_spans(place) if message["role"] == "assistant" else None
+            if found == [] and not self._of_all and "train" not in message:
+                continue  # the template says that this answer is not learned
             spans = found or [self._span(place)]
             if message["role"] == "assistant":
                 self._refuse_loss(place, "".join(self._text[start:end] for start, end in spans))
             yield from (Span(start, end, message.get("weight", 1.0)) for start, end in spans)
+
+    @property
+    def _are_marked_alone(self) -> bool:
+        """Return whether every answer is trained on, and only the marks of the template say where one is."""
+        answers = [place for place, message in enumerate(self._messages) if message["role"] == "assistant"]
+        wishes = any("train" in message or "weight" in message for message in self._messages)
+        if not self._source.says_generated or wishes or self._places != answers:
+            return False
+        return self._turns is None or any(self._turns.region(place) is None for place in answers)
 
     def _generation_spans(self, place: int) -> list[tuple[int, int]] | None:
         """Return the spans that the template itself marks, where it does."""

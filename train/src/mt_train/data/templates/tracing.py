@@ -48,7 +48,7 @@ class Turns:
 def trace_turns(
     source: str,
     messages: Sequence[Message],
-    names: Mapping[str, str],
+    names: Mapping[str, Any],
     text: str,
     *,
     name: str,
@@ -105,7 +105,7 @@ def has_generation_blocks(source: str) -> bool:
 
 
 def generated_spans(
-    source: str, messages: Sequence[Message], names: Mapping[str, str], *, name: str
+    source: str, messages: Sequence[Message], names: Mapping[str, Any], *, name: str
 ) -> list[tuple[int, int]]:
     """The characters that the template's ``{% generation %}`` blocks wrote, as ``return_assistant_tokens_mask`` has them.
 

@@ -1,0 +1,77 @@
+"""The places that a run's config names, for commands that read the run where it, or they, are somewhere else now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os.path import expanduser
+from pathlib import Path
+from typing import Any
+
+from mt_core.errors import WeightsError
+from mt_train.plugins.hub import is_name, is_there, locate
+from mt_train.tracking.logs import first_notice
+
+PLACES = (
+    ("model", "weights"),
+    ("model", "overlay"),
+    ("model", "adapters"),
+    ("adapter", "weights"),
+    ("tokenizer", "path"),
+)
+"""Keys with a path, or paths, to what a run was made of."""
+
+
+def with_places(raw: Mapping[str, Any], folder: Path, *, is_whole: bool) -> dict[str, Any]:
+    """Return a run's config with its paths as they are found from here.
+
+    A relative one that is not there is looked for beside the run's folder and above. Weights that are gone are left out where the
+    checkpoint ``is_whole``: it has all of them, and a notice says what else was with them.
+    """
+    found = dict(raw)
+    for section, key in PLACES:
+        given = found.get(section)
+        if not isinstance(given, Mapping):
+            continue
+        if isinstance(path := given.get(key), str):
+            found[section] = {**given, key: _beside(path, folder)}
+        elif isinstance(path, list | tuple):
+            listed = [_beside(each, folder) if isinstance(each, str) else each for each in path]
+            found[section] = {**given, key: listed}
+    model = found.get("model")
+    weights = model.get("weights") if isinstance(model, Mapping) else None
+    if is_whole and isinstance(model, Mapping) and isinstance(weights, str) and _is_gone(weights):
+        found["model"] = without_weights(model)
+        first_notice(
+            f"notice: {weights}, with which the run began, is gone; its checkpoint has all weights, and end tokens are those of the"
+            " tokenizer alone"
+        )
+    return found
+
+
+def without_weights(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model of a config without the weights that it began with, and the adapters that were merged into them.
+
+    A whole checkpoint needs neither, and the config has the shape.
+    """
+    return {key: value for key, value in model.items() if key not in ("weights", "adapters")}
+
+
+def _is_gone(weights: str) -> bool:
+    """Return whether weights are neither at their path nor, where that may be a name of the Hub, to be had from there."""
+    if is_there(Path(expanduser(weights))):
+        return False
+    if not is_name(weights):
+        return True
+    try:
+        locate(weights)
+    except WeightsError:
+        return True
+    return False
+
+
+def _beside(path: str, folder: Path) -> str:
+    """Return where a relative path leads from the run's folder or one above it, if it leads nowhere from here; else the path."""
+    given = Path(expanduser(path))
+    if given.is_absolute() or is_there(given):
+        return path
+    return next((str(each / given) for each in folder.resolve().parents if is_there(each / given)), path)
