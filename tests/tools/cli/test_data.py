@@ -181,6 +181,7 @@ def test_the_page_is_whole_escaped_and_fetches_nothing(
         (("inspect", "--model", "lama"), "no model named 'lama'. Did you mean 'llama'?"),
         (("inspect", "--model.n-layers", "3"), "model: is required"),
         (("inspect", "--config", "none.yaml"), "cannot read the config"),
+        (("inspect", "--recipe", "lorra"), "no recipe named 'lorra'. Did you mean 'lora'?"),
     ],
 )
 def test_a_wrong_call_is_refused(
@@ -201,6 +202,18 @@ def test_a_model_decides_how_long_rows_and_how_large_ids_may_be(
     assert inspect("--model", "llama", "--model.vocab-size", "100") == 2
     assert inspect("--model", "llama", "--train.sequence-len", "4096") == 2
     assert count_rows(capsys, "--train.sequence-len", "4096", "--data.eval", "none")["sequence_len"] == 4096
+
+
+def test_a_recipe_and_several_configs_are_laid_over_each_other_as_for_a_training(
+    write: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write([*GOOD, {"prompt": "p" * 300, "response": "r"}])
+    Path("one.yaml").write_text("data: {eval: none, max_len: 8, truncation: left}\n")
+    Path("two.yaml").write_text("data: {max_len: 200, truncation: drop}\n")
+    words = ["--data.eval", "none", "--data.max-len", "200", "--data.truncation", "drop"]
+    plain = count_rows(capsys, "--data.batching", "packing", "--train.sequence-len", "512", *words)
+    assert count_rows(capsys, "--recipe", "sft", "--config", "one.yaml", "--config", "two.yaml") == plain
+    assert plain["rows_dropped"] == {"longer than data.max_len": 1}
 
 
 def test_help_shows_the_keys_of_the_chosen_dataset_without_torch(tmp_path: Path) -> None:

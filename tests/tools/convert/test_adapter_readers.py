@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +10,21 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
+from transformers import MambaConfig, MambaForCausalLM
 
 from mt_core import UsageError
 from mt_core.adapters.base import PeftForm
-from mt_tools.convert.adapter_readers import base_keys, check_base_name, find_missing_in_base, say_readers, say_vllm
+from mt_tools.convert.adapter_readers import (
+    REFUSED_BY_PEFT,
+    STATE_SPACE,
+    base_keys,
+    check_base_name,
+    find_missing_in_base,
+    say_readers,
+    say_vllm,
+)
 
 
 def source(started_from: str | None, weights: Path | None = None, base_name: str | None = None) -> Any:
@@ -112,12 +123,32 @@ def test_the_form_of_peft_says_what_others_would_multiply_otherwise(form: PeftFo
     assert any("by another factor" in each for each in said) == told
 
 
+@pytest.mark.parametrize(
+    ("kind", "layer", "told"),
+    [("mamba", "out_proj", True), ("mamba", "in_proj", False), ("llama", "out_proj", False)],
+)
+def test_a_lora_that_peft_refuses_in_a_state_space_model_is_told(
+    tmp_path: Path, kind: str, layer: str, told: bool
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    said: list[str] = []
+    say_readers(source("acme/base", tmp_path), Path("out"), lora({f"mixer.{layer}": 8}), 8, said.append)
+    assert any("peft refuses a LoRA on out_proj of a mamba model" in each for each in said) == told
+
+
+def test_peft_refuses_what_is_told_and_takes_the_rest_of_a_state_space_model() -> None:
+    config = MambaConfig(vocab_size=16, hidden_size=8, num_hidden_layers=1, state_size=2)
+    for layer in sorted(REFUSED_BY_PEFT):
+        with pytest.raises(ValueError, match="incompatible with Mamba-based models"):
+            get_peft_model(MambaForCausalLM(config), LoraConfig(target_modules=[layer]))
+    get_peft_model(MambaForCausalLM(config), LoraConfig(target_modules=["in_proj", "x_proj"]))
+    assert config.model_type in STATE_SPACE
+
+
 def test_a_folder_in_either_form_is_the_run_here_and_in_peft(
     train: Callable[..., Path], pretrained_folder: Path, export: Callable[..., str], tmp_path: Path
 ) -> None:
     """Also as the LoRA that it is to others, and to train on with the options of the run."""
-    import json
-
     from adapter_folders import close, of_folder, of_run, theirs
 
     words = ("--adapter.rank", "4", "--adapter.rslora", "true", "--adapter.ranks", "{mlp.up_proj: 2}")

@@ -89,3 +89,20 @@ def test_another_base_and_a_damaged_delta_are_refused(
     assert "says 'save'" in convert("delta", "apply", pretrained_folder, delta, out, fails=True)
     assert not out.exists()
     assert not out.with_name("out.partial").exists()
+
+
+def test_files_of_a_processor_and_of_an_objective_are_carried_and_no_other_weights(
+    tuned_folder: Path, pretrained_folder: Path, convert: Convert, tmp_path: Path
+) -> None:
+    beside = ("preprocessor_config.json", "processor_config.json", "value_head.safetensors")
+    for name in beside[:2]:
+        (tuned_folder / name).write_text(json.dumps({"of": name}))
+    save_file({"value_head.weight": torch.ones(1, 32), "value_head.bias": torch.ones(1)}, tuned_folder / beside[2])
+    save_file({"layers.0.weight": torch.ones(3)}, tuned_folder / "consolidated.safetensors")
+    convert("delta", "make", pretrained_folder, tuned_folder, tmp_path / "delta", "--shard-size", "20KB")
+    convert("delta", "apply", pretrained_folder, tmp_path / "delta", tmp_path / "again", "--shard-size", "20KB")
+    for name in beside:
+        assert (tmp_path / "again" / name).read_bytes() == (tuned_folder / name).read_bytes()
+    assert not (tmp_path / "again/consolidated.safetensors").exists()
+    (tuned_folder / "consolidated.safetensors").unlink()
+    assert_equal(tensors(tuned_folder), tensors(tmp_path / "again"))

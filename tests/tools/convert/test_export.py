@@ -231,6 +231,9 @@ def test_folders_of_ours_and_of_peft_share_one_live_model(
     close(ours(loaded.model), want)
     several.use("ours")
     close(ours(loaded.model), of_run(runs["a"]))
+    loaded, several = load_adapters({"run": runs["a"], "theirs": tmp_path / "theirs"}, weights=pretrained_folder)
+    several.use("run")
+    close(ours(loaded.model), of_run(runs["a"]))
     with pytest.raises(WeightsError, match="holds no adapter"):
         load_adapters({"none": pretrained_folder}, model="llama", weights=pretrained_folder)
 

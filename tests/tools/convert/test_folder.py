@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from mt_train import load_run, train
 from mt_train.cli.train import main as mt_train
 
 Convert = Callable[..., str]
@@ -196,3 +198,40 @@ def test_nothing_is_overwritten(pretrained_folder: Path, convert: Convert, tmp_p
     assert "--shard-size is a number and a unit" in convert(
         pretrained_folder, tmp_path / "x", "--shard-size", "5 apples", fails=True
     )
+
+
+def test_a_run_with_another_tokenizer_than_its_weights_ends_texts_by_its_own_tokens_alone(
+    convert: Convert, tmp_path: Path
+) -> None:
+    """The base's end token 257 is an ordinary one in the tokenizer that the run was trained with."""
+    small = {"train": {"steps": 1, "sequence_len": 32}, "data": {"eval": "none", "read_rows": 8}}
+    train({"model": {"name": "llama", "n_layers": 1}, **small}, output=tmp_path / "first")
+    convert(tmp_path / "first", tmp_path / "base")
+    assert json.loads((tmp_path / "base/generation_config.json").read_text())["eos_token_id"] == 257
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(), decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=272, special_tokens=["<end>", "<pad>"], initial_alphabet=letters)
+    inner.train_from_iterator(["the quick brown fox jumps over the lazy dog"] * 9, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>", pad_token="<pad>")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    own = {"name": "huggingface", "path": str(tmp_path / "tokenizer")}
+    train({"model": {"weights": str(tmp_path / "base")}, "tokenizer": own, **small}, output=tmp_path / "run")
+    assert load_run(tmp_path / "run").eos_ids == (0,)
+    convert(tmp_path / "run", tmp_path / "out")
+    written = json.loads((tmp_path / "out/generation_config.json").read_text())
+    assert written["eos_token_id"] == 0
+    assert "bos_token_id" not in written, "it has none; 256 was that of the base"
+
+
+def test_a_run_with_a_copy_of_its_weights_tokenizer_keeps_their_end_tokens(convert: Convert, tmp_path: Path) -> None:
+    small = {"train": {"steps": 1, "sequence_len": 32}, "data": {"eval": "none", "read_rows": 8}}
+    train({"model": {"name": "llama", "n_layers": 1}, **small}, output=tmp_path / "first")
+    convert(tmp_path / "first", tmp_path / "base")
+    (tmp_path / "base/generation_config.json").write_text(json.dumps({"eos_token_id": [257, 97]}))
+    shutil.copytree(tmp_path / "base", tmp_path / "copy")
+    own = {"name": "huggingface", "path": str(tmp_path / "copy")}
+    train({"model": {"weights": str(tmp_path / "base")}, "tokenizer": own, **small}, output=tmp_path / "run")
+    assert load_run(tmp_path / "run").eos_ids == (257, 97)
+    convert(tmp_path / "run", tmp_path / "out")
+    assert json.loads((tmp_path / "out/generation_config.json").read_text())["eos_token_id"] == [257, 97]

@@ -72,8 +72,8 @@ def export(tokenizer: Any, stage: Path, data: DataConfig, base: dict[str, Any] |
     slot = SimpleNamespace(name="one", options=None)
     config = SimpleNamespace(tokenizer=slot, data=data, model=SimpleNamespace(options=None))
     objective = SimpleNamespace(head="language")
-    parts = SimpleNamespace(config=config, tokenizer=tokenizer, objective_component=objective)
-    source: Any = SimpleNamespace(parts=parts, writer=SimpleNamespace(exported=lambda options: {}))
+    parts = SimpleNamespace(config=config, tokenizer=tokenizer, objective_component=objective, weights_path=None)
+    source: Any = SimpleNamespace(parts=parts, checkpoint=None, writer=SimpleNamespace(exported=lambda options: {}))
     ids, ends = _of_run(source, stage, said.append)
     _write_config(source, stage, ids, ends, "float32")
     return said

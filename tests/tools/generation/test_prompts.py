@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
 
 from mt_core.errors import UsageError, WeightsError
+from mt_core.rows import Encoded
 from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
 from mt_tools.generation.prompts import chat_ids, prepare, template_of
 from mt_train.assemble.load import end_tokens
 from mt_train.config.data import DataConfig
+from mt_train.data.media.writer import MediaTemplate, MediaWriter
 from mt_train.data.templates import build_template
+from mt_train.data.templates.days import ROW_DAY
 from mt_train.generation.loaded_model import LoadedModel
 
 TEMPLATE = (
@@ -46,6 +52,28 @@ def test_a_conversation_has_the_ids_of_apply_chat_template(loaded: LoadedModel, 
     assert chat_ids(template_of(ours), TURNS) == expected
     assert expected[0] == theirs.bos_token_id
     assert expected.count(theirs.bos_token_id) == 1
+
+
+DATED = "{{ strftime_now('%d %b %Y') }}: {% for m in messages %}{{ m['content'] }}{% endfor %}"
+
+
+@pytest.mark.parametrize("form", ["of data.template", "of the tokenizer", "with places for media"])
+def test_who_is_asked_hears_the_true_date_and_rows_have_their_own(
+    loaded: LoadedModel, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_template_utils, "datetime", SimpleNamespace(now=lambda: datetime(2030, 1, 2)))
+    tokenizer = build_byte(ByteConfig())
+    tokenizer.chat_template = DATED
+    own = form == "of the tokenizer"
+    template = build_template(tokenizer, DataConfig() if own else DataConfig(template=DATED), day=ROW_DAY)
+    if form == "with places for media":
+        template = MediaTemplate(template, MediaWriter({}), tokenizer.encode)
+    ours = LoadedModel(loaded.model, tokenizer, 128, template=template)
+    turns = [*TURNS]
+    assert tokenizer.decode(template.prompt(turns)).startswith("26 Jul 2024: ")
+    asked = chat_ids(template_of(ours), turns)
+    assert tokenizer.decode(asked.ids if isinstance(asked, Encoded) else asked).startswith("02 Jan 2030: ")
+    assert tokenizer.decode(template.prompt(turns)).startswith("26 Jul 2024: "), "of rows, still"
 
 
 def test_a_tokenizer_that_reads_no_special_tokens_gets_the_first_one_in_front(loaded: LoadedModel) -> None:
@@ -100,3 +128,11 @@ def test_end_tokens_are_the_tokenizers_and_those_beside_the_weights(tmp_path: Pa
         file.write_text(bad)
         with pytest.raises(WeightsError, match=says):
             end_tokens(tokenizer, tmp_path, 260)
+
+
+def test_ids_of_another_tokenizer_count_only_where_they_are_special_here(tmp_path: Path) -> None:
+    """A run that began with weights and trains with another tokenizer: 97 was an end token there, and is a letter here."""
+    tokenizer = build_byte(ByteConfig())
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [97, 256]}))
+    assert end_tokens(tokenizer, tmp_path, 260) == (257, 97, 256)
+    assert end_tokens(tokenizer, tmp_path, 260, own=False) == (257, 256)

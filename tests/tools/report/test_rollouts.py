@@ -277,3 +277,12 @@ def test_alarms_are_remarks_of_the_run(make_run: MakeRun) -> None:
     )
     assert len(remarks) == 52
     assert "answers &lt;b&gt; have 0 tokens" in page_of(run)
+
+
+@pytest.mark.parametrize("head", [r'1, "row_id": "a\q"', "1" * 5000 + ', "row_id": "a"'], ids=["row", "iteration"])
+def test_a_damaged_beginning_is_counted_also_where_no_more_prompts_are_followed(make_run: MakeRun, head: str) -> None:
+    lines: list[Any] = [answer(1, f"rows:{number}") for number in range(CANDIDATES)]
+    lines.append(f'{{"step": 3, "iteration": {head}, "text": "So."}}')
+    run = read_run(make_run(rollouts=[*lines, answer(2, "rows:0")]), "run")
+    assert run.remarks == ("1 line(s) of rollouts.jsonl are no answer and were left out",)
+    assert run.rollouts.by_row["rows:0"].seen == 2

@@ -1,4 +1,4 @@
-"""The commands around training; ``generate`` and folders of weights that are written, for Python. Importing it imports no torch."""
+"""The commands around training; for Python, text, figures and folders of weights that are written. Importing it imports no torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "add_source_options": "mt_tools.generation.source",
     "chat_ids": "mt_tools.generation.prompts",
+    "evaluate": "mt_tools.api",
     "expand_paths": "mt_tools.generation.source",
     "generate": "mt_tools.api",
     "open_source": "mt_tools.generation.source",
@@ -25,6 +26,7 @@ _PUBLIC = {
 __all__ = [
     "add_source_options",
     "chat_ids",
+    "evaluate",
     "expand_paths",
     "generate",
     "open_source",
@@ -38,7 +40,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from mt_tools.api import generate
+    from mt_tools.api import evaluate, generate
     from mt_tools.convert.writing import save_folder, stage_folder, write_json, write_tensors
     from mt_tools.generation.prompts import chat_ids, template_of, text_ids
     from mt_tools.generation.source import add_source_options, expand_paths, open_source, source_faults

@@ -1,14 +1,23 @@
-"""Text from Python, as ``mt-generate`` makes it: the same errors, no ``sys.exit``."""
+"""Text and figures from Python, as ``mt-generate`` and ``mt-eval`` make them: the same errors, no ``sys.exit``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import DataError, UsageError, did_you_mean
 from mt_core.generation import GenerationConfig, SamplingRules
+from mt_train.assemble.choice import chosen_checkpoints
+from mt_train.assemble.discovery import discover_plugins
+from mt_train.assemble.run_file import run_config
 from mt_train.config import arguments
+from mt_train.config.layers import Layer, Layers
+from mt_train.config.names import expand
+from mt_train.config.plain import check_plain
+from mt_train.plugins.modules import check_given
 
 if TYPE_CHECKING:
     from mt_core.generation import Generation
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 
 def generate(
     loaded: LoadedModel,
-    prompts: str | Sequence[Prompt],
+    prompts: str | Sequence[Prompt | Mapping[str, Any]],
     *,
     max_new_tokens: int = 128,
     stop: Sequence[str] = (),
@@ -30,6 +39,8 @@ def generate(
     **rules: Any,
 ) -> list[Generation]:
     """Continue each prompt (a text, or the messages of a conversation): text, ids, and why each ended.
+
+    A text with media is a mapping, as in a file of prompts: ``{"prompt": "<image> What is it?", "images": ["cat.png"]}``.
 
     ``rules`` are those of ``mt-generate``: ``greedy``, ``temperature``, ``top_k``, ``top_p``, ``num_beams`` and more. Prompt i
     draws from a generator that (``seed``, i) decides, so ``batch_size`` changes no text. With ``logprobs`` each
@@ -48,36 +59,120 @@ def generate(
         seed=seed,
         logprobs=logprobs,
     )
-    listed = _prompts(prompts)
+    listed = _prompts(loaded, prompts)
     if chat_template is not None:
         arguments.text("generate", "chat_template", chat_template, "the name of a template, a Jinja file, or None")
-        if all(isinstance(prompt, str) for prompt in listed):
+        if not any(isinstance(prompt, list) for prompt in listed):
             raise UsageError(
                 "generate(): chat_template writes conversations down, and every prompt is plain text; leave it out"
             )
     return continue_each(loaded, listed, wishes, batch_size=batch_size, chat_template=chat_template)
 
 
-def _prompts(given: Any) -> list[Prompt]:
-    """The prompts one by one. Raises ``UsageError`` for what is neither a text nor the messages of a conversation."""
+def evaluate(
+    run: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
+    *,
+    weights: str | Path | None = None,
+    checkpoints: str | int = "last",
+    averaged: str | None = None,
+    dtype: str = "auto",
+    plugins: Iterable[ModuleType] = (),
+) -> list[dict[str, Any]]:
+    """Evaluate checkpoints of a run, or pretrained ``weights``: one mapping for each, as ``metrics.json`` of ``mt-eval`` has it.
+
+    Without ``config`` on the run's held-out rows; with its ``dataset`` (and ``data`` …) on those rows, and with its ``evaluations`` what
+    they ask. ``checkpoints`` is ``last``, ``best``, ``all`` or steps (``100,200``); ``averaged``, ``dtype`` and ``plugins`` are as in
+    ``load_run``. It writes no file. Raises ``MtError``, as the command reports it.
+    """
+    from mt_tools.evaluation.jobs import jobs_of, measure
+
+    precision = arguments.dtype("evaluate", dtype)
+    asked = {} if config is None else arguments.require_mapping("evaluate", "config", config, _ASKED)
+    check_plain(asked)
+    if averaged is not None:
+        arguments.text("evaluate", "averaged", averaged, "the name of a callback of the run, such as 'ema', or None")
+    host = discover_plugins(modules=check_given("evaluate", plugins))
+    asked = Layers.of([Layer("config", asked)], host.kinds).raw
+    models = _evaluated(run, weights, checkpoints, asked)
+    jobs = [job for checkpoint, stored in models for job in jobs_of(checkpoint, stored, asked, host)]
+    return measure(jobs, wanted=False, averaged=averaged, dtype=precision)[0]
+
+
+_ASKED = (
+    "a mapping of what counts over the model's own config, such as {'dataset': {'name': 'jsonl', 'path': 'rows.jsonl'}}"
+)
+
+
+def _evaluated(
+    run: str | Path | None, weights: str | Path | None, checkpoints: str | int, asked: Mapping[str, Any]
+) -> list[tuple[Path | None, Mapping[str, Any]]]:
+    """Return the models by checkpoint (``None`` for weights), each with its config."""
+    if (run is None) == (weights is None):
+        raise UsageError(f"evaluate() takes one of run and weights; got {'none' if run is None else 'both'}")
+    if weights is not None:
+        path = arguments.path("evaluate", "weights", weights)
+        if checkpoints != "last":
+            raise UsageError("evaluate(): checkpoints are those of a run, and weights have none; leave it out")
+        return [(None, {"model": {"weights": expand(path)}})]
+    if "model" in asked:
+        raise UsageError("evaluate(): a run brings its own model; leave 'model' out of config")
+    which = str(checkpoints) if type(checkpoints) is int else checkpoints
+    which = arguments.text(
+        "evaluate", "checkpoints", which, "'last', 'best', 'all', a saved step, or steps as '100,200'"
+    )
+    found = chosen_checkpoints(Path(expand(arguments.path("evaluate", "run", run))), which)
+    return [(checkpoint, run_config(checkpoint)) for checkpoint in found]
+
+
+def _prompts(loaded: LoadedModel, given: Any) -> list[Prompt]:
+    """The prompts one by one. Raises ``UsageError`` for what is neither a text, with or without media, nor a conversation."""
     if isinstance(given, str):
         return [given]
     if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise arguments.refuse("generate", "prompts", given, _PROMPTS)
-    for index, prompt in enumerate(given):
-        is_conversation = isinstance(prompt, list | tuple) and all(isinstance(turn, Mapping) for turn in prompt)
-        if not isinstance(prompt, str) and not (prompt and is_conversation):
-            raise arguments.refuse("generate", f"prompts[{index}]", prompt, _PROMPTS)
-        if not isinstance(prompt, str):
-            _check_turns(list(prompt), index)
-    return list(given)
+    return [_prompt(loaded, prompt, f"prompts[{index}]") for index, prompt in enumerate(given)]
 
 
-def _check_turns(prompt: list[Any], index: int) -> None:
+def _prompt(loaded: LoadedModel, prompt: Any, place: str) -> Prompt:
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, Mapping) and "prompt" in prompt:
+        return _media_text(loaded, prompt, place)
+    is_conversation = isinstance(prompt, list | tuple) and all(isinstance(turn, Mapping) for turn in prompt)
+    if not (prompt and is_conversation):
+        raise arguments.refuse("generate", place, prompt, _PROMPTS)
+    _check_turns(list(prompt), place)
+    return list(prompt)
+
+
+def _media_text(loaded: LoadedModel, prompt: Mapping[str, Any], place: str) -> Prompt:
+    """Return the text of a mapping with its media: a path, or the letters of a sequence, or a list of these for each kind."""
+    from mt_tools.generation.media import MediaFiles
+    from mt_train.data.media.rules import MediaRules
+
+    text = arguments.text("generate", f"{place}['prompt']", prompt["prompt"])
+    files: list[tuple[str, str]] = []
+    for key, given in prompt.items():
+        if key == "prompt":
+            continue
+        kind = str(key).removesuffix("s")
+        if kind not in loaded.media_kinds:
+            known = ", ".join(f"{each}s" for each in sorted(loaded.media_kinds)) or "none, as it reads text alone"
+            raise UsageError(f"generate(): {place} has {key!r}, and the model takes, beside 'prompt', {known}")
+        listed = given if isinstance(given, list | tuple) else [given]
+        files += [(kind, arguments.path("generate", f"{place}[{key!r}]", each)) for each in listed]
+    try:
+        return MediaFiles(files, MediaRules(kinds=loaded.media_kinds, roots=())).mark(text, whole=True)
+    except DataError as error:
+        raise UsageError(f"generate(): {place}: {error}") from error
+
+
+def _check_turns(prompt: list[Any], place: str) -> None:
     from mt_core.data.turns import turns
 
     try:
-        turns(prompt, f"generate(): prompts[{index}]")
+        turns(prompt, f"generate(): {place}")
     except DataError as error:
         raise UsageError(str(error)) from error
 

@@ -79,6 +79,38 @@ def test_the_ids_of_1000_texts_are_those_of_the_folder(pretrained_folder: Path, 
     assert (theirs.bos_token, theirs.eos_token) == (ours.bos_token, ours.eos_token)
 
 
+NAMED = [{"name": "tool_use", "template": "other"}, {"name": "default", "template": "{{ own }}"}]
+
+
+@pytest.mark.parametrize(
+    ("files", "template"),
+    [
+        ({"tokenizer_config.json": {"chat_template": "{{ own }}"}}, "{{ own }}"),
+        ({"tokenizer_config.json": {"chat_template": NAMED}}, "{{ own }}"),
+        ({"chat_template.json": {"chat_template": "{{ own }}"}}, "{{ own }}"),
+        (
+            {"tokenizer_config.json": {"chat_template": "{{ own }}"}, "chat_template.json": {"chat_template": "x"}},
+            "{{ own }}",
+        ),
+        ({"tokenizer_config.json": {"chat_template": NAMED[:1]}}, None),
+        ({}, None),
+    ],
+)
+def test_the_chat_template_is_read_from_whatever_file_has_it(
+    files: dict[str, Any], template: str | None, pretrained_folder: Path, tmp_path: Path
+) -> None:
+    folder, said = tmp_path / "model", []
+    make("llama", pretrained_folder, folder)
+    (folder / "chat_template.jinja").unlink()
+    for name, content in files.items():
+        given = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+        (folder / name).write_text(json.dumps(given | content))
+    write_gguf(folder, tmp_path / "model.gguf", "fp32", said.append)
+    found = GGUFReader(tmp_path / "model.gguf").fields.get("tokenizer.chat_template")
+    assert (None if found is None else found.contents()) == template
+    assert ["no chat template" in each for each in said] == ([True] if template is None else [])
+
+
 def test_a_folder_that_is_there_is_written_without_a_run(
     pretrained_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

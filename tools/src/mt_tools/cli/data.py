@@ -17,18 +17,19 @@ from mt_core.tracking.logs import notice
 from mt_tools.report.output import check_output, write_page
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
-from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
+from mt_train.config.commandline import CommandLine, parse, parse_flags
 from mt_train.config.digits import parse_whole_number
-from mt_train.config.files import read_config
+from mt_train.config.layers import Layer, Layers
 from mt_train.config.names import expand
 from mt_train.config.run import SECTIONS
 from mt_train.data.chunks import Share
 from mt_train.plugins.completion import write_completion
+from mt_train.plugins.recipes import read_sources
 from mt_train.plugins.resolve import resolve
 from mt_train.tracking.logs import show
 from mt_train.version import describe_version
 
-HEAD = """usage: mt-data inspect|build [--dataset NAME --dataset.path PATH] [--config FILE] [--key value …]
+HEAD = """usage: mt-data inspect|build [--dataset NAME --dataset.path PATH] [--recipe NAME] [--config FILE] [--key value …]
        mt-data clean [--older-than DAYS] [--yes] [--data.cache FOLDER]
 
 inspect reads and encodes the rows of a run as mt-train would, and shows what became of them. The keys are those of
@@ -37,7 +38,8 @@ build encodes them into the token cache (--data.cache), where mt-train with the 
 With an address (--data.cache s3://bucket/tokens) it encodes in MT_CACHE and copies the result there, the index last.
 clean shows what of the token cache nobody has used for long, and removes it with --yes; what is in use stays.
 
-  --config FILE              YAML or JSON config of a run; options on the command line win
+  --recipe NAME              the config of a run under a name (mt-plugins recipes), as for mt-train
+  --config FILE              YAML or JSON config of a run (may be repeated); options on the command line win
   --examples N               inspect: samples that are shown, from all over the training part (default: 3)
   --json                     inspect: everything as JSON, on standard output
   --html FILE.html           inspect: everything as one self-contained page
@@ -57,8 +59,8 @@ Examples:
   mt-data clean --older-than 60 --yes"""
 
 SWITCHES = ("json", "overwrite", "yes", "finish", "debug", "version", "help")
-VALUES = ("config", "html", "examples", "older_than", "part", "completion")
-REPEATED = ("block_plugin",)
+VALUES = ("recipe", "html", "examples", "older_than", "part", "completion")
+REPEATED = ("block_plugin", "config")
 OWN = {
     "inspect": ("examples", "json", "html", "overwrite"),
     "build": ("part", "finish"),
@@ -126,9 +128,10 @@ def _help(line: CommandLine, host: PluginHost) -> int:
 
 
 def raw_of(line: CommandLine, host: PluginHost) -> dict[str, Any]:
-    """The keys of the run: the config file's under those of the command line."""
-    stored = read_config(Path(expand(line.flags["config"]))) if "config" in line.flags else {}
-    return merge(stored, line.raw, host.kinds)
+    """The keys of the run: the recipe's, under those of config files, under those of the command line."""
+    files = [Path(expand(file)) for file in line.flags.get("config", [])]
+    layers = read_sources(line.flags.get("recipe"), files, host)
+    return Layers.of([*layers, Layer("command line", line.raw)], host.kinds).raw
 
 
 def _inspect(line: CommandLine, host: PluginHost) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,30 +14,25 @@ from mt_core.cli.guard import run_command
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
-from mt_tools.cli.evaluations import answers, describe_requests
+from mt_tools.cli.evaluations import describe_requests
 from mt_tools.cli.evaluations import table as evaluations_table
 from mt_tools.cli.tables import rows_table
-from mt_train.assemble.adapter_slot import with_adapter
+from mt_tools.evaluation.jobs import Job, jobs_of, measure
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
-from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.files import replace_text
 from mt_train.checkpoint.folder import next_number
-from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import find
 from mt_train.config.arguments import DTYPES
-from mt_train.config.commandline import CommandLine, merge, parse, parse_flags
+from mt_train.config.commandline import CommandLine, parse, parse_flags
 from mt_train.config.names import expand
 from mt_train.plugins.completion import write_completion
-from mt_train.plugins.resolve import resolve
 from mt_train.tracking.logs import show
 from mt_train.version import describe_version
 
 if TYPE_CHECKING:
-    from mt_core.model_protocols import Objective
-    from mt_core.protocols import Tokenizer
-    from mt_train.data.samples import EncodedSamples
+    pass
 
 HEAD = """usage: mt-eval --run RUN [--checkpoints last|best|all] [--dataset NAME …] [--evaluations NAME,…]
        mt-eval --weights FOLDER [--model NAME] --dataset NAME --dataset.path PATH
@@ -50,10 +44,11 @@ With --evaluations only what these ask, and rows that are named.
   --run RUN                  a run's folder
   --checkpoints WHICH        last (default), best (by checkpoint.best), all, or steps: 100,200
   --weights FOLDER           pretrained weights instead of a run; config.json names the family, or --model NAME
-  --adapter-folder FOLDER    an adapter that peft or mt-export wrote, over --weights
+  --adapter-folder FOLDER    an adapter over --weights: a folder that peft or mt-export wrote, or a run
   --averaged NAME            with the averaged weights of this callback (ema, swa)
   --dtype auto|fp32|bf16|fp16
                              precision of the weights; auto: on a GPU that of the run or of the folder, on a CPU fp32
+  --quantizer NAME           with --weights: linear layers in fewer bits (nf4, fp4, int8); options as --quantizer.KEY
   --on LABEL=DATASET:PATH    rows to evaluate on; repeated for several, each with its own line
   --dataset NAME, --data.…   the rows, as for mt-train; also --objective, --tokenizer, --train.sequence-len
   --evaluations NAME,…       evaluations that are installed (mt-plugins list --components); options as --evaluations.NAME.KEY
@@ -72,26 +67,6 @@ Examples:
 SWITCHES = ("predictions", "dry_run", "debug", "version", "help")
 VALUES = ("run", "checkpoints", "weights", "adapter_folder", "averaged", "dtype", "output", "completion")
 REPEATED = ("block_plugin", "on")
-
-
-@dataclass(frozen=True)
-class Job:
-    """One model on one set of rows, or (without a ``dataset``) under the evaluations that its config names.
-
-    ``checkpoint`` is ``None`` for pretrained weights.
-    """
-
-    parts: Parts
-    checkpoint: Path | None
-    dataset: str | None
-    held_out: bool = False
-
-    @property
-    def model(self) -> str:
-        """Return the model's name in the table."""
-        source = self.parts.config.model.source
-        over = f" + {source.overlay}" if source.overlay else ""
-        return self.checkpoint.name if self.checkpoint else f"{source.weights}{over}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,19 +93,14 @@ def _eval(words: list[str]) -> int:
         show("\n".join(dict.fromkeys(describe_requests(job.parts) for job in jobs if job.dataset is None)))
         return 0
     output = _output(line)
-    results, predictions = [], []
-    evaluate = _evaluator(wanted="predictions" in line.flags, averaged=line.flags.get("averaged"), dtype=dtype)
-    for job in jobs:
-        step = int(read_manifest(job.checkpoint)["step"]) if job.checkpoint else None
-        for found, made in evaluate(job):
-            results.append({"model": job.model, "step": step, **found})
-            predictions += [{"model": job.model, **each} for each in made]
+    wanted = "predictions" in line.flags
+    results, predictions = measure(jobs, wanted=wanted, averaged=line.flags.get("averaged"), dtype=dtype)
     if on_rows := [result for result in results if "dataset" in result]:
         show(rows_table(on_rows))
     if asked := [result for result in results if "evaluation" in result]:
         show(evaluations_table(asked))
     if output is not None:
-        _write(output, results, predictions, wanted="predictions" in line.flags)
+        _write(output, results, predictions, wanted=wanted)
     return 0
 
 
@@ -143,35 +113,18 @@ def _dtype(line: CommandLine) -> str:
 
 def _jobs(line: CommandLine, host: PluginHost) -> Iterator[Job]:
     """Everything is resolved, and every path looked at, before a model is built."""
+    sets = [_parse_label(text) for text in line.flags.get("on", [])]
+    labels = [label for label, _ in sets]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise UsageError(f"--on names {twice!r} twice; give each set of rows a label of its own")
+    if sets and "dataset" in line.raw:
+        raise UsageError("--on and --dataset both name rows; keep one of them")
+    if "dry_run" in line.flags and not line.raw.get("evaluations"):
+        raise UsageError("--dry-run counts what evaluations ask; name some with --evaluations NAME")
+    folder = line.flags.get("adapter_folder")
+    adapter = None if folder is None else Path(expand(folder))
     for checkpoint, stored in _models(line):
-        named = line.raw.get("evaluations", {})
-        raw = merge(stored, line.raw, host.kinds)
-        if asked := raw.pop("evaluations", {}):  # of the run's own those that are named, with its options
-            raw["evaluations"] = {name: options for name, options in asked.items() if name in named}
-        if (folder := line.flags.get("adapter_folder")) is not None:
-            raw = with_adapter(raw, Path(expand(folder)), host)
-        sets = [_parse_label(text) for text in line.flags.get("on", [])]
-        labels = [label for label, _ in sets]
-        if twice := next((label for label in labels if labels.count(label) > 1), None):
-            raise UsageError(f"--on names {twice!r} twice; give each set of rows a label of its own")
-        if sets and "dataset" in line.raw:
-            raise UsageError("--on and --dataset both name rows; keep one of them")
-        if "dry_run" in line.flags and not named:
-            raise UsageError("--dry-run counts what evaluations ask; name some with --evaluations NAME")
-        for label, dataset in sets:
-            yield Job(Parts.of(resolve({**raw, "dataset": dataset}, host)), checkpoint, label)
-        if named:
-            yield Job(Parts.of(resolve(raw, host)), checkpoint, None)
-        if not sets and ("dataset" in line.raw or not named):
-            held_out = "dataset" not in line.raw
-            if held_out and checkpoint is None:
-                raise UsageError(
-                    "--weights has no held-out rows: name some with --dataset NAME or --on LABEL=NAME:PATH, or what to ask"
-                    " with --evaluations NAME"
-                )
-            parts = Parts.of(resolve(raw, host))
-            label = "held out" if held_out else parts.config.dataset.name
-            yield Job(parts, checkpoint, label, held_out)
+        yield from jobs_of(checkpoint, stored, line.raw, host, sets, adapter=adapter)
 
 
 def _parse_label(text: str) -> tuple[str, dict[str, str]]:
@@ -199,57 +152,6 @@ def _models(line: CommandLine) -> list[tuple[Path | None, dict[str, Any]]]:
     folder = Path(expand(run))
     found = chosen_checkpoints(folder, line.flags.get("checkpoints", "last"))
     return [(checkpoint, run_config(checkpoint)) for checkpoint in found]
-
-
-Results = Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]
-"""Results as ``metrics.json`` has them, each with the lines of ``predictions.jsonl`` that belong to it."""
-
-
-def _evaluator(*, wanted: bool, averaged: str | None, dtype: str) -> Callable[[Job], Results]:
-    """A function from job to results. It keeps the last model, and the rows of each dataset."""
-    from mt_train.assemble.data import build_evaluation, build_held_out
-    from mt_train.assemble.load import load
-    from mt_train.assemble.reference import held_out_with_reference
-    from mt_train.evaluate.figures import Prediction, evaluate
-    from mt_train.generation.loaded_model import LoadedModel
-
-    models: dict[Path | None, LoadedModel] = {}
-    rows: dict[str, tuple[Objective, EncodedSamples]] = {}
-
-    def rows_of(job: Job, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
-        assert job.dataset is not None, "evaluations have rows of their own"
-        if job.dataset not in rows:
-            objective, samples = (build_held_out if job.held_out else build_evaluation)(job.parts, tokenizer)
-            if job.held_out and job.checkpoint is not None:
-                samples = held_out_with_reference(objective, samples, job.checkpoint)
-            rows[job.dataset] = objective, samples
-        objective, samples = rows[job.dataset]
-        if not len(samples):
-            raise UsageError("the run holds out no rows; name some with --dataset NAME or --on LABEL=NAME:PATH")
-        return objective, samples
-
-    def run(job: Job) -> Results:
-        if job.checkpoint not in models:
-            models.clear()
-            models[job.checkpoint] = load(job.parts, job.checkpoint, notice, averaged=averaged, dtype=dtype)
-        loaded, config = models[job.checkpoint], job.parts.config
-        if job.dataset is None:
-            yield from answers(job.parts, loaded, rows=wanted)
-            return
-        objective, samples = rows_of(job, loaded.tokenizer)
-        made: list[Prediction] = []
-        figures = evaluate(
-            loaded.model,
-            objective,
-            samples,
-            loaded.tokenizer,
-            batch_size=config.eval.batch_size or config.train.rows_at_a_time,
-            on_prediction=made.append if wanted else None,
-        )
-        content = {"dataset": job.dataset, **figures.as_dict()}
-        yield content, [{"dataset": job.dataset, **asdict(prediction)} for prediction in made]
-
-    return run
 
 
 def _output(line: CommandLine) -> Path | None:

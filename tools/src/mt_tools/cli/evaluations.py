@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mt_core.evaluation import Findings
 from mt_tools.cli.tables import align
 from mt_train.assemble.parts import Parts
 
-if TYPE_CHECKING:
-    from mt_train.generation.loaded_model import LoadedModel
-
 MOST_GROUPS = 70
 """Lines of a table by groups that are printed; MMLU has 57 subjects and 4 categories."""
-
-
-def answers(parts: Parts, loaded: LoadedModel, *, rows: bool) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Yield what each evaluation found, as ``metrics.json`` has it, and its ``rows`` where they are wanted."""
-    from mt_train.assemble.evaluations import ask
-    from mt_train.assemble.subjects import loaded_subject
-
-    subject = loaded_subject(parts, loaded)
-    for name, evaluation in parts.evaluations().items():
-        answer = ask(name, evaluation, subject)
-        own = [{"evaluation": name, **row} for row in answer.findings.rows] if rows else []
-        yield answer.as_dict(), own
 
 
 def describe_requests(parts: Parts) -> str:

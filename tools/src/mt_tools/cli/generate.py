@@ -180,6 +180,8 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
     settings = _settings(parts.config, checkpoint, wishes, template)
     if arguments.dtype != "auto":
         settings = {**settings, "dtype": arguments.dtype}
+    if arguments.quantizer is not None:
+        settings = {**settings, "quantizer": parts.config.quantizer.as_raw()}
     if backend is not None:
         settings = {**settings, "backend": {"name": arguments.backend, **backend.describe()}}
     output = Output(arguments.out, rows, settings, overwrite=arguments.overwrite, say=notice)

@@ -10,13 +10,16 @@ from typing import Any
 
 from mt_core.adapters.base import PeftForm
 from mt_core.errors import UsageError
-from mt_core.weights import check_file
+from mt_core.weights import CONFIG, check_file, read_json
 from mt_tools.convert.source import Say, Source
 from mt_train.adapters.portable import is_lora, module_of, rank_and_scale
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's ``--max-lora-rank`` takes (vllm/config/lora.py)."""
 NAME_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+STATE_SPACE = frozenset({"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"})
+"""Model types in which peft refuses ``REFUSED_BY_PEFT`` (peft/tuners/tuners_utils.py)."""
+REFUSED_BY_PEFT = frozenset({"conv1d", "out_proj"})
 _IN_CACHE = re.compile(r"models--([^/]+?)--([^/]+)/snapshots/([^/]+)")
 
 
@@ -63,6 +66,7 @@ def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say
         )
         return
     modules = sorted({module_of(name) for name in form.names.values()})
+    say_refused_by_peft(source, modules, say)
     if missing := find_missing_in_base(source, modules):
         say(
             f"notice: the base {source.weights} has no {missing[0]}.weight"
@@ -76,6 +80,18 @@ def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say
     _say_growth(form, modules, rank, say)
     if not source.parts.merged:
         say_vllm(source, out, rank, say)
+
+
+def say_refused_by_peft(source: Source, modules: Iterable[str], say: Say) -> None:
+    """Say which modules peft refuses in a model with state space layers, whose kernels read these weights without calling the module."""
+    file = source.weights / CONFIG if source.weights is not None else None
+    kind = read_json(file).get("model_type") if file is not None and file.is_file() else None
+    refused = sorted({name.rpartition(".")[2] for name in modules} & REFUSED_BY_PEFT) if kind in STATE_SPACE else []
+    if refused:
+        say(
+            f"notice: peft refuses a LoRA on {' and '.join(refused)} of a {kind} model; it is read here, and --merge writes a model that"
+            f" all read. For peft train with --adapter.targets without {' and '.join(refused)}"
+        )
 
 
 def say_base(source: Source, say: Say) -> None:

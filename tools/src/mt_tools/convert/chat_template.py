@@ -135,3 +135,20 @@ def _with_additions(source: str, config: DataConfig) -> str:
             source,
         ]
     )
+
+
+def read_template(folder: Path) -> str | None:
+    """Return the chat template of a folder, of several the one that is named ``default``; ``None`` where it has none.
+
+    Newer releases of transformers write a file of its own, older ones ``tokenizer_config.json``, and those of processors
+    ``chat_template.json``.
+    """
+    if (folder / FILE).is_file():
+        return (folder / FILE).read_text(encoding="utf-8")
+    for name in (TOKENIZER_CONFIG, "chat_template.json"):
+        given = read_json(folder / name).get("chat_template") if (folder / name).is_file() else None
+        if isinstance(given, list):
+            given = next((each.get("template") for each in given if each.get("name") == "default"), None)
+        if isinstance(given, str):
+            return given
+    return None

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import WeightsError
-from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json
+from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, open_safetensors, read_json
+from mt_core.weights.folder import WHOLE
 from mt_tools.convert.folder import GENERATION_CONFIG, TOKENIZER_FILES
+from mt_tools.convert.whole import PROCESSOR_FILES
 from mt_tools.convert.writing import stage_folder, write_json, write_tensors
 
 if TYPE_CHECKING:
@@ -23,18 +25,16 @@ if TYPE_CHECKING:
 
 DELTA = "delta.json"
 FORMAT = 1
-_CARRIED = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, "README.md")
+_CARRIED = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, *PROCESSOR_FILES, "README.md")
 _PIECE = 2**24
 """Bytes that are hashed at a time."""
 
 
 def make(base: Path, tuned: Path, out: Path, *, shard_bytes: int) -> None:
-    """Write the folder of a delta: integers, the SHA-256 of both sides, and the tuned folder's config and tokenizer."""
+    """Write the folder of a delta: integers, the SHA-256 of both sides, and what stands beside the tuned weights."""
     old, new = _open(base), _open(tuned)
     with stage_folder(out) as stage:
-        for name in _CARRIED:
-            if (tuned / name).is_file():
-                shutil.copyfile(tuned / name, stage / name)
+        _carry(tuned, stage)
         bits: Loaders = {name: partial(_bits, load, old.get(name)) for name, load in new.items()}
         write_tensors(stage, bits, shard_bytes=shard_bytes)
         types = {name: _word(load()) for name, load in new.items()}
@@ -56,9 +56,7 @@ def apply(base: Path, delta: Path, out: Path, *, shard_bytes: int) -> None:
         raise WeightsError(f"{delta / DELTA} and the files beside it differ in {', '.join(odd)}; fetch the delta again")
     tuned: Loaders = {name: partial(_values, load, old.get(name), about["dtypes"][name]) for name, load in bits.items()}
     with stage_folder(out) as stage:
-        for name in _CARRIED:
-            if (delta / name).is_file():
-                shutil.copyfile(delta / name, stage / name)
+        _carry(delta, stage)
         write_tensors(stage, tuned, shard_bytes=shard_bytes)
         if content_hash(open_folder(stage)) != about["tuned"]:
             raise WeightsError(f"the result is not what {delta} was made of; its files are damaged, fetch them again")
@@ -76,6 +74,19 @@ def content_hash(loaders: Loaders) -> str:
         for start in range(0, len(flat), _PIECE):
             digest.update(flat[start : start + _PIECE].numpy().data)
     return digest.hexdigest()
+
+
+def _carry(folder: Path, stage: Path) -> None:
+    for name in (*_CARRIED, *_objective_files(folder)):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, stage / name)
+
+
+def _objective_files(folder: Path) -> Iterator[str]:
+    """Yield the files beside the weights with what an objective has trained: each is named as the module whose tensors are in it."""
+    for file in sorted(folder.glob("*.safetensors")):
+        if file.name not in WHOLE and all(name.startswith(f"{file.stem}.") for name in open_safetensors(file)):
+            yield file.name
 
 
 def _open(folder: Path) -> Loaders:

@@ -17,6 +17,7 @@ from mt_tools.convert.source import Say, Source, SourceTensors, tensors_of
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
 from mt_tools.convert.whole import PROCESSOR_FILES, WholeModel
 from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_beside, write_json, write_tensors
+from mt_train.assemble.load import has_tokenizer_of_weights
 from mt_train.assemble.objective_files import objective_files
 from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
@@ -94,9 +95,14 @@ def _write_config(
     given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
     changed = {key: ids[key] for key in ("pad_token_id",) if ids.get(key) is not None}
     said = given.get("eos_token_id")
-    known = said if isinstance(said, list) else [] if said is None else [said]
-    if more := [token for token in dict.fromkeys(ends) if token not in known]:
-        changed["eos_token_id"] = [*known, *more] if known or len(more) > 1 else more[0]
+    listed = said if isinstance(said, list) else [] if said is None else [said]
+    known = listed
+    if source.checkpoint is not None and not has_tokenizer_of_weights(source.parts):
+        known = [token for token in listed if not source.parts.tokenizer.decode([token])]  # others are texts here
+        changed |= {"bos_token_id": ids.get("bos_token_id")} if "bos_token_id" in given else {}
+    wanted = list(dict.fromkeys([*known, *ends]))
+    if wanted != listed:
+        changed["eos_token_id"] = wanted if known or len(wanted) > 1 else next(iter(wanted), None)
     if {**given, **changed} != given or given == ids:
         content = {key: value for key, value in {**given, **changed}.items() if value is not None}
         write_json(stage / GENERATION_CONFIG, content)

@@ -12,10 +12,11 @@ from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.weights import Loaders
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.places import without_weights
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest
 from mt_train.checkpoint.store import find, verify
-from mt_train.plugins.hub import locate_existing
+from mt_train.plugins.hub import folder_of, locate_existing
 from mt_train.plugins.resolve import resolve
 from mt_train.plugins.weights_family import family_of
 from mt_train.plugins.whole_models import encoders_of
@@ -45,7 +46,7 @@ class Source:
     def weights(self) -> Path | None:
         """The folder of pretrained weights: the source itself, or what the run started from where that is still there."""
         folder = self.parts.weights_path
-        return folder if folder is None or folder.is_dir() else folder.parent
+        return None if folder is None else folder_of(folder)
 
 
 def open_source(
@@ -87,11 +88,10 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
         raise UsageError(f"--model belongs to a folder of weights; {path} is a run and has its own, leave it out")
     checkpoint = find(path)
     verify(checkpoint)
-    raw = run_config(checkpoint)
-    started = raw["model"].get("weights")
-    if started is not None and read_manifest(checkpoint).get("base") is None and not Path(started).exists():
-        del raw["model"]["weights"]  # whole checkpoints need it no more, and run.yaml has the shape
-        raw["model"].pop("adapters", None)
+    raw, manifest = run_config(checkpoint), read_manifest(checkpoint)
+    started, here = manifest.get("config", raw)["model"].get("weights"), raw["model"].get("weights")
+    if here is not None and manifest.get("base") is None and not Path(here).exists():
+        raw["model"] = without_weights(raw["model"])
     parts = Parts.of(resolve(raw, host))
     return Source(path, parts, _writer(parts), checkpoint, started)
 

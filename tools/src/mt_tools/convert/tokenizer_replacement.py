@@ -21,6 +21,7 @@ from mt_tools.convert.writing import SHARD_BYTES, stage_folder, write_json
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import per_token_names
 from mt_train.engine.new_rows import NewRows
+from mt_train.plugins.hub import folder_of
 from mt_train.plugins.model_slot import tokenizer_in
 from mt_train.plugins.resolve import resolve
 
@@ -42,7 +43,7 @@ class Growth:
 def open_with_tokenizer(given: str, host: PluginHost, family: str | None) -> Source:
     """Return the source with the tokenizer that its folder has. Raises ``DataError`` where it has none to compare another one with."""
     path = locate_source(given)
-    options = _options(path if path.is_dir() else path.parent)
+    options = _options(folder_of(path))
     source = open_source(given, host, family, options or {"name": "byte"})
     if options is None:
         raise DataError(f"{path} has no tokenizer, so that nobody knows what its rows stand for; put its files there")

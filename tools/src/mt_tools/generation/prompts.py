@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from mt_core.data.text_ids import begin_ids
@@ -11,8 +11,10 @@ from mt_core.protocols import Template
 from mt_tools.generation.media import MediaText
 from mt_train.config.data import DataConfig
 from mt_train.config.texts import template_source
+from mt_train.data.media.marks import find_place
 from mt_train.data.media.writer import MediaTemplate
 from mt_train.data.templates import build_template
+from mt_train.data.templates.days import DatedTemplate
 from mt_train.generation.continuation import check_room
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import PromptIds
@@ -24,6 +26,7 @@ Prompt = str | MediaText | Sequence[Message]
 
 def prepare(loaded: LoadedModel, prompt: Prompt, template: Template | None = None) -> PromptIds:
     """Ids of a prompt, which leave room for one new token at least. Raises ``UsageError`` that says what is wrong."""
+    _refuse_places(prompt, loaded.media_kinds)
     ids: PromptIds
     if isinstance(prompt, MediaText):
         ids = media_ids(loaded, prompt)
@@ -33,6 +36,16 @@ def prepare(loaded: LoadedModel, prompt: Prompt, template: Template | None = Non
         ids = chat_ids(template or template_of(loaded), prompt)
     check_room(loaded, ids)
     return ids
+
+
+def _refuse_places(prompt: Prompt, kinds: Collection[str]) -> None:
+    """Raise ``UsageError`` for a place of media that nothing is given for; what is given has marks in its place by now."""
+    if kind := find_place(prompt.text if isinstance(prompt, MediaText) else prompt, kinds):
+        option = "--image FILE" if kind == "image" else f"--media {kind}="
+        raise UsageError(
+            f"the prompt has <{kind}>, and nothing is given for it; name what it stands for ({option} of mt-generate, or the field"
+            f" {kind}s of a file of --prompts), or write the text without it"
+        )
 
 
 def media_ids(loaded: LoadedModel, prompt: MediaText) -> PromptIds:
@@ -68,10 +81,12 @@ def chat_ids(template: Template, messages: Sequence[Message]) -> PromptIds:
 def template_of(loaded: LoadedModel, chosen: str | None = None) -> Template:
     """Return the chat template: the chosen one (a name, a file or Jinja text), the run's, or the tokenizer's.
 
+    One that writes today's date writes the true one, where rows of a run have a day of their own (``ROW_DAY``).
     Raises ``UsageError`` for a name that is not known.
     """
     if chosen is None:
-        return loaded.template or build_template(loaded.tokenizer)
+        own = loaded.template or build_template(loaded.tokenizer)
+        return own.of_today() if isinstance(own, DatedTemplate) else own
     try:
         source = template_source(chosen)
     except ValueError as error:

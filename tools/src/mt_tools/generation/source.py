@@ -38,13 +38,19 @@ def add_source_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--weights", type=Path, metavar="FOLDER", help="pretrained weights that the family reads")
     group.add_argument(
-        "--adapter-folder", type=Path, metavar="FOLDER", help="an adapter that peft or mt-export wrote, over --weights"
+        "--adapter-folder",
+        type=Path,
+        metavar="FOLDER",
+        help="an adapter over --weights: a folder that peft or mt-export wrote, or a run",
     )
     group.add_argument(
         "--dtype",
         choices=DTYPES,
         default="auto",
         help="precision of the weights (default: auto: on a GPU that of the run or of the folder, on a CPU fp32)",
+    )
+    group.add_argument(
+        "--quantizer", metavar="NAME", help="store the linear layers of --weights in fewer bits: nf4, fp4, int8"
     )
     group.add_argument("--tokenizer", metavar="NAME", help="default: the run's, or the one in the folder of --weights")
     group.add_argument("--tokenizer-path", metavar="PATH", help="file or folder of the tokenizer")
@@ -59,6 +65,8 @@ def source_faults(arguments: argparse.Namespace) -> Iterator[str]:
         yield f"--model belongs to --weights; a run has its own, leave --model {arguments.model} out"
     if arguments.adapter_folder is not None and arguments.weights is None:
         yield "--adapter-folder belongs to --weights; a run has its own adapter"
+    if arguments.quantizer is not None and arguments.weights is None:
+        yield "--quantizer belongs to --weights; a run is loaded with its own"
     if arguments.weights is not None and arguments.tokenizer_path is not None and arguments.tokenizer is None:
         yield "--tokenizer-path needs the tokenizer that reads it: --tokenizer NAME"
 
@@ -92,9 +100,11 @@ def find_source(arguments: argparse.Namespace, *, asks_media: bool = False) -> t
             raw["tokenizer"] = {"name": arguments.tokenizer, **path}
         raw |= _encoders(weights, host, asks_media)
         raw["train"] = {"sequence_len": 2}  # generation has no rows; the shortest one fits any context
+        if arguments.quantizer is not None:
+            raw["quantizer"] = arguments.quantizer
         if arguments.adapter_folder is not None:
             raw = with_adapter(raw, arguments.adapter_folder, host)
-        return Parts.of(resolve(raw, host)), None
+        return Parts.of(resolve(raw, host, trains=False)), None
     checkpoint = find(arguments.run or arguments.checkpoint)
     host, raw = discover_plugins(arguments.block_plugin), run_config(checkpoint)
     if arguments.tokenizer:

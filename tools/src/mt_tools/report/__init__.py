@@ -1,13 +1,15 @@
 """A run as one page: what ``mt-report`` reads from a run's folder, and the HTML that it writes.
 
 Reading order: ``run`` (a folder), ``files`` and ``state`` (how it is opened, and whether it is under way), ``series`` and ``curves``
-(its figures), ``evaluations`` and ``predictions`` (what it was asked), ``rollouts`` and ``alarms`` (what it learned from),
+(its figures), ``evaluations``, ``checkpoint_evaluations`` and ``predictions`` (what it was asked), ``rollouts`` and ``alarms`` (what it
+learned from),
 ``settings`` (its config), ``summary`` (its head), ``sections``, ``answers`` and ``charts`` (the parts of the page), ``page`` (the
 whole), ``output`` (the file). ``rows`` and ``data_page`` show what ``mt-data inspect`` found in the same style. What other pages of
 runs are made of is public. Nothing here imports torch or matplotlib.
 """
 
 from mt_tools.report.charts import Chart, chart_data, charts_of, figures
+from mt_tools.report.checkpoint_evaluations import calls_of_eval
 from mt_tools.report.curves import Curves
 from mt_tools.report.files import open_plain, read_plain
 from mt_tools.report.markup import Markup, element, join, table
@@ -29,6 +31,7 @@ __all__ = [
     "RunState",
     "Series",
     "asset",
+    "calls_of_eval",
     "chart_data",
     "charts_of",
     "document",

@@ -12,6 +12,7 @@ from mt_core import __version__
 from mt_tools.report import sections
 from mt_tools.report.answers import answers
 from mt_tools.report.charts import chart_data, charts_of, figures
+from mt_tools.report.checkpoint_tables import checkpoint_tables
 from mt_tools.report.markup import Markup, element, join, json_script
 from mt_tools.report.output import MARK
 from mt_tools.report.run import Run
@@ -81,6 +82,7 @@ def _header(title: str) -> Markup:
 PARTS: Mapping[str, Callable[[Sequence[Run]], Markup]] = {
     "heads": sections.heads,
     "evaluations": sections.evaluations,
+    "checkpoint-evaluations": checkpoint_tables,
     "answers": answers,
     "samples": sections.samples,
     "data": sections.data,

@@ -159,9 +159,14 @@ def read_rollouts(path: Path) -> Rollouts:
 def _is_passed_over(found: Rollouts, line: str) -> bool:
     """Return whether a line is of a prompt that nobody follows, as most are; it is not worth being read."""
     head = _HEAD.match(line)
-    if head is None or len(found.by_row) < CANDIDATES or int(head[1]) != found.newest:
+    if head is None or len(found.by_row) < CANDIDATES:
         return False
-    row_id = json.loads(head[2])
+    try:
+        if int(head[1]) != found.newest:
+            return False
+        row_id = json.loads(head[2])
+    except ValueError:
+        return False  # damaged, which whoever reads it counts
     return row_id not in found.by_row and row_id != found.first_row
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from mt_core.errors import UsageError
 from mt_core.protocols import NATS_PER_TOKEN
 from mt_tools.report.alarms import Alarms
+from mt_tools.report.checkpoint_evaluations import CheckpointFigures, read_checkpoint_evaluations
 from mt_tools.report.curves import Curves
 from mt_tools.report.evaluations import Evaluations
 from mt_tools.report.files import lines_of, read_plain
@@ -39,6 +40,7 @@ class Run:
     curves: Curves
     samples: Predictions
     evaluations: Evaluations
+    checkpoint_evaluations: tuple[CheckpointFigures, ...]
     rollouts: Rollouts
     checkpoints: tuple[int, ...]
     completed: bool
@@ -166,6 +168,7 @@ def read_run(folder: Path, name: str, lines: RunLines | None = None) -> Run:
         curves=lines.curves,
         samples=lines.samples,
         evaluations=lines.evaluations,
+        checkpoint_evaluations=read_checkpoint_evaluations(folder, remarks),
         rollouts=lines.rollouts,
         checkpoints=()
         if (folder / "checkpoints").is_symlink()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import pi
+from math import log, pi
 from typing import Any
 
 from mt_core.errors import UsageError
@@ -140,9 +140,36 @@ def scaling_keys(config: Config) -> dict[str, Any]:
         raise UsageError(f"--gguf writes positions that are scaled by default, llama3, linear or yarn, got {kind!r}")
     keys: dict[str, Any] = {"rope.scaling.type": kind, "rope.scaling.factor": float(parameters["factor"])}
     if kind == "yarn":
+        if wrong := [*_other_yarn(parameters)]:
+            raise UsageError(
+                f"--gguf: llama.cpp reads no key of YaRN for {'; '.join(wrong)}: it would compute something else"
+            )
         context = parameters.get("original_max_position_embeddings", config["max_position_embeddings"])
         keys["rope.scaling.original_context_length"] = int(context)
+        if (attention := parameters.get("attention_factor")) is not None:
+            keys["rope.scaling.attn_factor"] = attention / yarn_attention(float(parameters["factor"]))
     return keys
+
+
+def yarn_attention(factor: float) -> float:
+    """Return by what YaRN multiplies queries and keys (https://arxiv.org/abs/2309.00071, section 3.4).
+
+    An ``attention_factor`` in a config stands in its place; llama.cpp multiplies it by its own ``attn_factor``
+    (https://github.com/ggml-org/llama.cpp/pull/17945).
+    """
+    return 1.0 if factor <= 1 else 0.1 * log(factor) + 1.0
+
+
+def _other_yarn(parameters: Config) -> Iterator[str]:
+    """Yield settings that llama.cpp does not read for these architectures, as ``yarn_beta_fast``, which is Grok's alone."""
+    for name, usual in (("beta_fast", 32), ("beta_slow", 1)):
+        if (parameters.get(name) or usual) != usual:
+            yield f"{name}={parameters[name]}"
+    for name in ("mscale", "mscale_all_dim"):
+        if parameters.get(name):
+            yield f"{name}={parameters[name]}"
+    if not parameters.get("truncate", True):
+        yield f"truncate={parameters['truncate']}"
 
 
 def frequency_factors(config: Config) -> list[float] | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core.errors import UsageError, WeightsError
 from mt_core.files.writing import sync
 from mt_core.weights import CONFIG, Loaders, open_folder, read_json
+from mt_tools.convert.chat_template import read_template
 from mt_tools.convert.gguf.architectures import (
     GgufArchitecture,
     architecture_of,
@@ -163,9 +164,13 @@ def _write_keys(
         _ADD[type(value)](writer, f"{architecture.name}.{key}", value)
     _write_vocabulary(writer, vocabulary)
     _write_special_ids(writer, folder, config, say)
-    template = folder / "chat_template.jinja"
-    if template.is_file():
-        writer.add_chat_template(template.read_text(encoding="utf-8"))
+    template = read_template(folder)
+    if template is None:
+        say(
+            "notice: the folder has no chat template; llama.cpp writes conversations as ChatML unless it is told another"
+        )
+    else:
+        writer.add_chat_template(template)
 
 
 _ADD: Mapping[type, Callable[[Any, str, Any], None]] = {

@@ -1,0 +1,1 @@
+"""The measures of trained models on rows and evaluations."""
