@@ -124,6 +124,7 @@ LONGEST = (
     "callbacks/test_resume.py",
     "tools/convert/test_export_classics.py",
     "quantizers/test_layouts.py",
+    "train/assemble/test_load.py",
     "train/assemble/test_batch_size.py",
     "search/test_searching.py",
     "train/engine/test_gathering.py",

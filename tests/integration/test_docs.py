@@ -155,6 +155,7 @@ class Reader:
         if block.info.startswith("skip="):
             assert block.info.removeprefix("skip=") in SKIPPED, f"unknown reason: {block.info}"
         elif block.language == "python":
+            self._patch.syspath_prepend("")  # an interpreter finds files of its folder
             exec(compile(block.text, "page", "exec"), self._names)
         elif block.language == "diff":
             apply(block.text)
