@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mt_core.nn import Batch, KVCache, MediaBatch, TrainModel
 from mt_core.nn.positions import grid_positions
 from mt_core.rows import MediaSpan
-from mt_train.generation.products import is_product_faster_in_blocks, multiply_in_blocks
+from mt_train.generation.products import is_product_faster_in_blocks, layers_in_blocks, multiply_in_blocks
 
 Forward = Callable[[TrainModel, Batch, KVCache], Tensor]
 """``forward(model, batch, cache)``: run the model on T more tokens of each row, which the cache gets, and return the (B, V) logits
@@ -27,7 +27,8 @@ around ``last_logits``, for instance one with which every rank runs equally many
 
 def last_logits(model: TrainModel, batch: Batch, cache: KVCache) -> Tensor:
     """(B, V) logits after the last token of each row."""
-    hidden_BD = model(batch, cache)[:, -1]
+    with layers_in_blocks(model, batch.input_ids.numel()):
+        hidden_BD = model(batch, cache)[:, -1]
     if is_product_faster_in_blocks(model.head, hidden_BD):
         return multiply_in_blocks(hidden_BD, cast(nn.Linear, model.head).weight)
     logits_BV: Tensor = model.head(hidden_BD)
