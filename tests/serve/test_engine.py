@@ -161,6 +161,18 @@ def test_pieces_follow_what_steps_take() -> None:
     assert Pace(4).piece(running=4) == 4
 
 
+def test_pieces_have_a_time_of_their_own_beside_that_of_their_tokens() -> None:
+    """8 ms and 0.25 ms a token: of 20 ms, 12 are for tokens. A mean time of a token would hang on the sizes that were."""
+    pace = Pace(512, share=2)
+    pace.learn(0.010, 0, running=4)
+    for tokens in (64, 20, 7, 80, 64, 31, 3, 64):
+        pace.learn(0.010 + 0.008 + 0.00025 * tokens, tokens, running=4)
+    assert pace.piece(running=4) == pytest.approx(48, abs=1)
+    for tokens in (64, 100, 130, 64):
+        pace.learn(0.010 + 0.050 - 0.0001 * tokens, tokens, running=4)
+    assert 16 <= pace.piece(running=4) <= 512, "a line that falls is not believed"
+
+
 def test_a_prompt_is_scored_alike_in_pieces_and_at_once(loaded: LoadedModel) -> None:
     ids = [256, *b"the quick brown fox"]
     whole, parts = PromptScores(loaded, ids, 3), PromptScores(loaded, ids, 3)

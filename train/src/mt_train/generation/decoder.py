@@ -22,6 +22,8 @@ from mt_train.generation.row_sampling import extend_rows
 
 PREFILL_TOKENS = 2048
 """Tokens of prompts for one forward, about."""
+WORTH_A_FORWARD = {"cpu": 32}
+"""Kind of device → tokens of padding that take about as long as a forward of their own; on a GPU there are never as many."""
 
 
 class Decoder:
@@ -158,7 +160,10 @@ class Decoder:
         gone = {row.number for row in admitted}
         self._waiting = deque(row for row in self._waiting if row.number not in gone)
         ragged = self._model.ragged_batches
-        planned = plan_intakes(admitted, self._prefill_tokens) if ragged else [admitted] if admitted else []
+        padding = WORTH_A_FORWARD.get(self._device.type)
+        planned = (
+            plan_intakes(admitted, self._prefill_tokens, padding=padding) if ragged else [admitted] if admitted else []
+        )
         self._intakes += [
             Intake(
                 rows,

@@ -60,7 +60,7 @@ class Intake:
     def take(self, model: TrainModel, forward: Forward, tokens: int) -> Tensor | None:
         """One forward over ``tokens`` tokens of all rows together, about. After the last one, the (B, V) logits behind each prompt."""
         ids_BT, positions_BT, grid_BT3, start = self._sheets[0]
-        size = ids_BT.shape[1] if self._whole else max(1, tokens // len(ids_BT))
+        size = ids_BT.shape[1] if self._whole else _divide(ids_BT.shape[1], max(1, tokens // len(ids_BT)))
         grid_here = None if grid_BT3 is None else grid_BT3[:, :size]
         batch = self._with_media(make_batch(ids_BT[:, :size], positions_BT[:, :size], grid_here), start)
         self.computed_tokens += batch.input_ids.numel()
@@ -128,29 +128,42 @@ class Intake:
         return self._padding if len(batch.input_ids) == len(self._prompts) else [0]
 
 
-def plan_intakes(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
-    """Divide rows into those that are taken in together: with a shared beginning, or about as long, and not above ``tokens`` tokens."""
+def _divide(length: int, size: int) -> int:
+    """Return the columns of the first of equal pieces of at most ``size``: fewer at the end would take a forward as well."""
+    return -(-length // -(-length // size))
+
+
+def plan_intakes(rows: Sequence[Row], tokens: int, *, padding: int | None = None) -> list[list[Row]]:
+    """Divide rows into those that are taken in together: with a shared beginning, or about as long, and not above ``tokens`` tokens.
+
+    Each row that joins others of about its length costs ``padding`` tokens of padding at most, where that is given.
+    """
     beginnings: dict[PromptKey, list[Row]] = {}
     for row in rows:
         beginnings.setdefault(row.prompt[:LEAST_SHARED], []).append(row)
     planned, others = [], []
     for alike in beginnings.values():
-        apart = _by_length(alike, tokens)
+        apart = _by_length(alike, tokens, padding)
         if count_tokens(alike) < sum(map(count_tokens, apart)):
             planned.append(alike)
         else:
             others += alike
-    return [*planned, *_by_length(others, tokens)]
+    return [*planned, *_by_length(others, tokens, padding)]
 
 
-def _by_length(rows: Sequence[Row], tokens: int) -> list[list[Row]]:
+def _by_length(rows: Sequence[Row], tokens: int, padding: int | None) -> list[list[Row]]:
     groups: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: (len(row.prompt), row.prompt)):
-        if groups and count_tokens([*groups[-1], row]) <= tokens:
+        if groups and _is_worth_joining(groups[-1], row, tokens, padding):
             groups[-1].append(row)
         else:
             groups.append([row])
     return groups
+
+
+def _is_worth_joining(group: Sequence[Row], row: Row, tokens: int, padding: int | None) -> bool:
+    together = count_tokens([*group, row])
+    return together <= tokens and (padding is None or together - count_tokens(group) - len(row.prompt) <= padding)
 
 
 def count_tokens(rows: Sequence[Row]) -> int:
