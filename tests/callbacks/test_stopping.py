@@ -104,6 +104,24 @@ def test_evaluations_that_are_too_few_to_end_the_run_are_said() -> None:
     assert start(EarlyStopping(EarlyStoppingConfig(patience=3, metric="loss")), every=None) is None
 
 
+def test_an_evaluation_that_runs_at_every_second_alone_comes_half_as_often() -> None:
+    def say(every: int) -> str | None:
+        callback = EarlyStopping(EarlyStoppingConfig(metric="eval_squad_f1", patience=3))
+        config = {"checkpoint": {"best": "eval_loss:min"}, "eval": {"every_steps": 12}}
+        config |= {"evaluations": [{"name": "squad", "every": every}]}
+        context = CallbackContext(step=0, total_steps=99, output=None, config=config, evaluates=True)
+        answer = callback.on_run_start(context)
+        return answer and answer.say
+
+    assert say(1) is None
+    assert say(2) is None, "at steps 24, 48, 72 and 96"
+    said = say(3)
+    assert said is not None
+    assert said.startswith(
+        "2 evaluations before the last step (eval.every_steps 12, the evaluation's every: 3) cannot end"
+    )
+
+
 @pytest.mark.parametrize("make", [lambda: EarlyStopping(EarlyStoppingConfig(patience=1)), lambda: Best(BestConfig())])
 def test_another_figure_after_a_resume_is_not_compared_with_the_old_one(make: Any) -> None:
     old, new, same = scene(make()), make(), make()

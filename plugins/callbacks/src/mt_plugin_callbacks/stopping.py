@@ -37,12 +37,13 @@ class BestConfig(MtConfig):
 class Goal:
     """A figure, and whether less or more of it is better.
 
-    ``named`` is how the figures of the run's evaluation begin that gives it, if one does: it may run at every n-th alone.
+    ``named`` is how the figures of the run's evaluation begin that gives it, if one does; that runs at each ``every``-th alone.
     """
 
     metric: str
     sign: int
     named: str = ""
+    every: int = 1
 
     def __str__(self) -> str:
         return f"{self.metric}:{'min' if self.sign > 0 else 'max'}"
@@ -58,10 +59,12 @@ class Goal:
                 " another figure, such as eval_loss"
             )
         chosen = mode or (direction if name == best else "min")
-        begins = (
-            f"eval_{each['name'].rpartition('/')[2].replace('-', '_')}_" for each in config.get("evaluations", ())
-        )
-        return cls(name, -1 if chosen == "max" else 1, max(filter(name.startswith, begins), key=len, default=""))
+        every = {
+            f"eval_{each['name'].rpartition('/')[2].replace('-', '_')}_": each.get("every", 1)
+            for each in config.get("evaluations", ())
+        }
+        named = max(filter(name.startswith, every), key=len, default="")
+        return cls(name, -1 if chosen == "max" else 1, named, every.get(named, 1))
 
     def check(self, context: CallbackContext, who: str) -> None:
         """Raises ``MtError`` before the first step where the figure can never come."""
@@ -110,14 +113,19 @@ class EarlyStopping:
 
     def _too_late(self, context: CallbackContext) -> Control | None:
         """Evaluations that are needed: a first one to compare with, and those in a row without a new best."""
+        assert self._goal is not None, "on_run_start has found it"
         every = context.config["eval"]["every_steps"]
-        coming = 0 if every is None else (context.total_steps - 1) // every - context.step // every
+        between = (every or 0) * self._goal.every
+        coming = (context.total_steps - 1) // between - context.step // between if between else 0
         needed = self._config.patience - self._waited + (self._best == math.inf)
         if coming >= needed:
             return None
+        told = f"eval.every_steps {every or 'none'}" + f", the evaluation's every: {self._goal.every}" * (
+            self._goal.every > 1
+        )
         return Control(
-            say=f"{coming} evaluation{'s'[: coming != 1]} before the last step (eval.every_steps {every or 'none'}) cannot end the run,"
-            f" which takes {needed}: evaluate more often, or lower patience={self._config.patience}"
+            say=f"{coming} evaluation{'s'[: coming != 1]} before the last step ({told}) cannot end the run, which takes {needed}:"
+            f" evaluate more often, or lower patience={self._config.patience}"
         )
 
     def on_step_end(self, context: CallbackContext) -> Control | None:
