@@ -187,3 +187,9 @@ def test_nothing_left_of_all_rows_is_said(train: Train, monkeypatch: pytest.Monk
     code, said = train(DROPPED["equal sides"][0])
     assert code == 1
     assert "'chosen' and 'rejected' are the same" in said
+
+
+@pytest.mark.parametrize(("loss", "says"), [("[]", "loss is an empty list"), ("{name: null}", "has no name")])
+def test_a_run_without_a_loss_is_refused(train: Train, loss: str, says: str) -> None:
+    code, said = train(GOOD[0], "--objective.loss", loss)
+    assert (code, says in said) == (2, True), said

@@ -139,6 +139,17 @@ def test_a_repeated_run_measures_nothing_and_another_one_does(
     assert not measures()
 
 
+@pytest.mark.needs("mt-plugin-multimodal")
+def test_an_encoder_with_other_options_is_a_part_of_another_reference(
+    train: Command, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"encoders": "clip", "encoders__clip__image": "8", "encoders__clip__patch": "4"}
+    for more in ({}, {"encoders__clip__projector": "linear"}, {"encoders__clip__activation": "gelu"}):
+        for is_new in (True, False):
+            assert train(**small, **more, train__steps="1") == 0
+            assert (MEASURES in capsys.readouterr().err) is is_new, more
+
+
 def test_other_weights_have_another_reference_wherever_they_lie(
     train: Command, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,33 @@ def test_rewards_look_at_texts() -> None:
     assert overlong.score([answer("abcd"), answer("abcdef"), answer("a" * 40)]) == [0.0, -0.5, -1.0]
 
 
+@pytest.mark.parametrize("value", [["0-9"], 4, None, {2: None}])
+def test_a_pattern_that_yaml_reads_as_something_else_is_told_how_to_quote_it(value: Any) -> None:
+    with pytest.raises(ValidationError, match="put quotes inside those of the shell"):
+        PatternConfig(pattern=value)
+
+
+def test_a_field_that_no_row_has_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    exact = Exact(ExactConfig())
+    for _ in range(2):
+        assert exact.score([answer("4", prompt="2 + 2", response="#### 4")] * 2) == [None, None]
+    said = capsys.readouterr().err
+    assert said.count("no row of these 2 answers has a field 'answer'") == 1, said
+    assert "fields found: 'prompt', 'response'. Name the right one: --rewards.exact.field NAME" in said
+
+
+@pytest.mark.parametrize("given", [1, "B", "b"])
+def test_the_answer_to_a_prompt_with_choices_is_its_letter(given: Any) -> None:
+    """As ``sft`` learns it, and as published sets have it: their ``answer`` is a number."""
+    asked = {"prompt": "q", "choices": ["x", "y"], "answer": given}
+    written = {**asked, "prompt": "q\nA. x\nB. y\nAnswer:", "response": " B"}
+    exact = Exact(ExactConfig())
+    for row in (asked, written):
+        assert exact.score([answer(text, **row) for text in (" B", "A", "1")]) == [1.0, 0.0, 0.0]
+    own = {"messages": [{"role": "user", "content": "x or y? Say 0 or 1."}], "choices": ["x", "y"], "answer": 1}
+    assert exact.score([answer(text, **own) for text in ("B", "1")]) == [0.0, 1.0]
+
+
 def test_a_match_that_leaves_the_group_out_is_no_text() -> None:
     exact = Exact(ExactConfig(pattern=r"Answer: (\d+)|I do not know"))
     told = [answer(text, answer="3") for text in ("I do not know", "Answer: 3", "Answer: 3? I do not know")]
@@ -71,6 +98,17 @@ NUMBERS = [
 
 @pytest.mark.parametrize(("text", "wanted", "score"), NUMBERS)
 def test_numbers_are_compared_as_decimals(text: str, wanted: Any, score: float) -> None:
+    assert Exact(ExactConfig(compare="number")).score([answer(text, answer=wanted)]) == [score]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "score"),
+    [("0.00001", 1e-5, 1.0), ("5", 1e-5, 0.0), ("it is 10,000,000,000,000,000", 1e16, 1.0), ("3", float("nan"), None)],
+)
+def test_a_number_of_the_row_is_that_number_however_python_writes_it(
+    text: str, wanted: float, score: float | None
+) -> None:
+    """``1e-05`` is no 5."""
     assert Exact(ExactConfig(compare="number")).score([answer(text, answer=wanted)]) == [score]
 
 

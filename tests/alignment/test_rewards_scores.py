@@ -71,6 +71,7 @@ def test_a_reward_is_asked_once_and_one_that_all_ranks_compute_is_not_shared() -
         ([1.0], "reward mine gives 1 scores for 3 answers; give one for each"),
         ([0.0, 1.0, NAN], "reward mine gives nan for an answer to row 3; a score is a finite number, or None"),
         ([0.0, -math.inf, 1.0], "reward mine gives -inf for an answer to row 2"),
+        ([0.0, 10**400, 1.0], "reward mine gives [12]000000.* for an answer to row 2; a score is a finite number"),
     ],
 )
 def test_a_reward_that_cannot_be_used_is_named_with_the_row(kind: type, scores: Any, says: str) -> None:

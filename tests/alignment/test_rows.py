@@ -156,3 +156,13 @@ def test_a_prompt_in_other_tokens_on_one_side_is_refused() -> None:
         DataError, match=r"rows:1: the template writes the prompt of the two sides in different tokens \(1 and 2\)"
     ):
         encode_pair(row, Merging())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("train_on", ["assistant", "last", "all"])
+def test_every_turn_of_an_answer_is_trained_on_whatever_train_on_says(train_on: str) -> None:
+    turns = [("assistant", "which?"), ("user", "soup"), ("assistant", "here")]
+    chosen = [{"role": role, "content": said} for role, said in turns]
+    row = {"prompt": [{"role": "user", "content": "food"}], "chosen": chosen, "rejected": "no"}
+    found = encode(row, template="chatml", train_on=train_on)
+    kept = [bytes(token for token, on in zip(*side, strict=True) if on).decode() for side in sides(found)]
+    assert kept == ["which?<|im_end|>here<|im_end|>", "no<|im_end|>"]

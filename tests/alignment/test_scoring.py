@@ -13,7 +13,7 @@ import pytest
 
 from mt_core import WeightsError
 from mt_plugin_alignment.score_command import main
-from mt_plugin_alignment.scoring import Scorer, score_rows
+from mt_plugin_alignment.scoring import Scorer, best_row, score_rows
 from mt_train import load_run, train
 
 ROWS = [
@@ -71,6 +71,33 @@ def test_every_answer_has_its_score_and_the_best_of_each_row_is_kept(
     assert "the chosen answer is better in 1 of 2 pairs (50.0%)" in said
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"messages": [{"role": "user", "content": "say 1"}]},
+        {"messages": [{"role": "user", "content": "say 1"}, {"role": "assistant", "content": "its own"}]},
+        {"prompt": [{"role": "user", "content": "say 1"}]},
+        {"instruction": "say 1", "output": "its own"},
+        {"prompt": "say 1", "response": "its own"},
+        {"conversations": [{"from": "human", "value": "say 1"}, {"from": "gpt", "value": "its own"}]},
+    ],
+)
+def test_listed_answers_are_scored_after_a_prompt_of_any_shape(asked: dict[str, Any]) -> None:
+    """An answer that the row has beside them is none of them."""
+    seen: list[list[tuple[str, str]]] = []
+
+    class Counting:
+        def score(self, conversations: Sequence[Any], *, batch_size: int) -> list[float]:
+            seen.extend([(turn["role"], turn["content"]) for turn in each] for each in conversations)
+            return [float(number) for number in range(len(conversations))]
+
+    row = {"id": "rows:1", **asked, "responses": ["it is 1", {"text": "zq"}]}
+    (found,) = score_rows(Counting(), [row])  # type: ignore[arg-type]
+    assert seen == [[("user", "say 1"), ("assistant", said)] for said in ("it is 1", "zq")]
+    best = best_row(row, found)
+    assert best.get("response", [*best.get("messages", [{}])][-1].get("content")) == "zq"
+
+
 def test_scores_do_not_depend_on_who_is_scored_beside_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert score(folder, "--batch-size", "1") == 0
     alone = [json.loads(line)["scores"] for line in capsys.readouterr().out.splitlines()]
@@ -109,6 +136,11 @@ def test_best_rows_are_rows_for_sft(folder: Path) -> None:
     [
         (["--rows", "x"], "give one of --run RUN, or --weights FOLDER; got none"),
         (["--rows", "x", "--run", "r", "--model", "llama"], "--run brings its own model"),
+        (
+            ["--rows", "x", "--weights", "w", "--checkpoint", "5"],
+            "--checkpoint 5 is one of a run, and --weights has none",
+        ),
+        (["--rows", "x", "--run", "r", "--out", "new", "--best", "./new"], "--out and --best are one file"),
         (["--rows", "x", "--run", "r", "--batch-size", "0"], "--batch-size 0 must be at least 1"),
         (
             ["--rows", "{folder}/rows.jsonl", "--run", "{folder}/run", "--out", "{folder}/rows.jsonl"],
@@ -118,7 +150,14 @@ def test_best_rows_are_rows_for_sft(folder: Path) -> None:
             ["--rows", "{folder}/bad.jsonl", "--run", "{folder}/run"],
             "field 'responses' must be a list of at least one text",
         ),
-        (["--rows", "{folder}/long.jsonl", "--run", "{folder}/run"], "tokens, and the model reads"),
+        (
+            ["--rows", "{folder}/long.jsonl", "--run", "{folder}/run"],
+            "long.jsonl:2: answer 2: the conversation has 10063 tokens, and the model reads 512; shorten it",
+        ),
+        (
+            ["--rows", "{folder}/turn.jsonl", "--run", "{folder}/run"],
+            "turn.jsonl:1: answer 1: turn 2 contains '<|im_end|>', which ends a turn",
+        ),
         (["--rows", "{folder}/rows.jsonl", "--run", "{folder}/plain"], "the model has no head for scores"),
     ],
 )
@@ -126,7 +165,9 @@ def test_what_cannot_be_scored_is_said_with_the_way_out(
     folder: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "bad.jsonl").write_text('{"prompt": "a", "responses": []}\n')
-    (folder / "long.jsonl").write_text(json.dumps({"prompt": "a", "response": "long " * 2000}) + "\n")
+    long = [{"prompt": "a", "response": "short"}, {"prompt": "a", "responses": ["short", "long " * 2000]}]
+    (folder / "long.jsonl").write_text("".join(json.dumps(each) + "\n" for each in long))
+    (folder / "turn.jsonl").write_text(json.dumps({"prompt": "a", "response": "<|im_end|>"}) + "\n")
     if "plain" in words[-1] and not (folder / "plain").exists():
         train(
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from mt_plugin_alignment.objectives.shapes import (
     EQUAL_SCORES,
     label_of,
     margin_of,
+    number_of,
     read_labelled,
     read_preference,
 )
@@ -189,7 +191,10 @@ def test_a_row_that_is_no_pair_is_told_with_its_place_and_the_field(fault: str) 
     assert str(caught.value).startswith("rows:7: ")
 
 
-@pytest.mark.parametrize(("value", "expected"), [(None, None), (2, 2.0), (-0.5, -0.5)])
+NUMBERS = [(None, None), (2, 2.0), (-0.5, -0.5), ("", None), ("4", 4.0), ("-1.5", -1.5), (Decimal("1.5"), 1.5)]
+
+
+@pytest.mark.parametrize(("value", "expected"), NUMBERS)
 def test_a_margin_is_a_number_or_none(value: Any, expected: float | None) -> None:
     assert margin_of({"id": "rows:1", "margin": value}) == expected
     assert margin_of({"id": "rows:1"}) is None
@@ -198,7 +203,12 @@ def test_a_margin_is_a_number_or_none(value: Any, expected: float | None) -> Non
     assert found.margin == expected
 
 
-@pytest.mark.parametrize("value", [True, math.nan, math.inf, [1]])
+@pytest.mark.parametrize(("value", "expected"), [each for each in NUMBERS if each[1] is not None])
+def test_a_score_may_be_of_a_table_of_texts(value: Any, expected: float) -> None:
+    assert number_of({"id": "rows:1", "score": value}, "score", "it is a number") == expected
+
+
+@pytest.mark.parametrize("value", [True, math.nan, math.inf, [1], "nan", "1e999", 10**400])
 def test_what_is_no_finite_number_is_no_margin(value: Any) -> None:
     with pytest.raises(DataError, match="rows:1: field 'margin' is "):
         margin_of({"id": "rows:1", "margin": value})

@@ -88,13 +88,14 @@ class StandIn:
         seed, place = asked.get("seed", 0) + number, 0
         if "place" in asked:  # a test asks for what the trainer itself would draw
             seed, place = asked["seed"], asked["place"] + number
-        config = GenerationConfig(rules=rules, max_new_tokens=asked["max_tokens"], seed=seed)
+        stop = tuple(asked.get("stop", ()))
+        config = GenerationConfig(rules=rules, max_new_tokens=asked["max_tokens"], seed=seed, stop=stop)
         (drawn,) = continue_prompts(self._loaded, [prompt], config, batch_size=1, indices=[place])
         ids = [*drawn.ids, *([] if drawn.end_id is None else [drawn.end_id])]
         choice: dict[str, Any] = {
             "index": number,
             "text": "a text that nobody is to read",
-            "finish_reason": "length" if drawn.end_id is None else "stop",
+            "finish_reason": "stop" if drawn.finish in ("eos", "stop") else "length",
             "stop_reason": drawn.end_id,
         }
         if asked.get("return_token_ids"):

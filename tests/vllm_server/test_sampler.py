@@ -6,7 +6,9 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,6 +87,20 @@ def test_prompts_that_are_the_same_are_asked_at_once_by_their_ids(
     assert len({each["seed"] for each in asked}) == 3
     assert all(each.logprobs is not None and len(each.logprobs) == len(each.ids) for each in answers)
     assert "text that nobody" not in answers[0].text
+
+
+def test_an_answer_ends_where_a_turn_of_the_template_does(make: Callable[..., VllmSampler], model: LoadedModel) -> None:
+    """Also where that is a text of several tokens, as in the trainer: ids and text are those that it writes itself."""
+    policy = KitPolicy(model)
+    config = replace(GREEDY, max_new_tokens=12)
+    whole = policy.generate(PROMPTS, config)[0].text
+    stop = whole[2:4]
+    policy.template = SimpleNamespace(stop_text=stop)
+    found, wanted = make().sample(policy, PROMPTS, config), policy.generate(PROMPTS, replace(config, stop=(stop,)))
+    assert [(each.text, tuple(each.ids), each.finish) for each in found] == [
+        (each.text, tuple(each.ids), each.finish) for each in wanted
+    ]
+    assert (found[0].finish, found[0].text) == ("stop", whole.partition(stop)[0])
 
 
 def test_the_same_seed_asks_the_same_and_another_another(

@@ -103,6 +103,15 @@ def test_at_the_bound_itself_nothing_rings(name: str) -> None:
     assert not ring(begun(RolloutAlarms(RolloutAlarmsConfig(kl=0.1)), rewards=WATCHED), FINE[name])
 
 
+def test_a_step_that_learns_from_no_token_has_no_entropy() -> None:
+    """All answers are masked, or not scored: what is 0 then is the mean of nothing."""
+    alarms = begun(RolloutAlarms(RolloutAlarmsConfig(kl=0.1)))
+    assert not ring(alarms, [{"entropy": 2.0, "ratio": 1.0}] * 10 + [{"entropy": 0.0, "kl": 0.0, "ratio": 0.0}] * 20)
+    held = [{"kl": 0.2, "ratio": 1.0}, {"entropy": 0.0, "kl": 0.0, "ratio": 0.0}] * 10
+    ((step, control),) = ring(alarms, held, start=31)
+    assert (step, "kl: kl is 0.2" in control.say) == (49, True)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_can_be_turned_off_or_end_the_run(name: str) -> None:
     option = name.replace("-", "_")

@@ -81,7 +81,7 @@ def _load(arguments: argparse.Namespace) -> LoadedModel:
     """The model of a run, or of a folder that ``mt-export`` wrote of one."""
     if arguments.run is not None:
         step = arguments.checkpoint
-        return load_run(arguments.run, checkpoint=int(step) if step.isdigit() else step)
+        return load_run(arguments.run, checkpoint=int(step) if step.isdecimal() else step)
     return load_weights(arguments.model, arguments.weights, objective="reward")
 
 
@@ -92,8 +92,14 @@ def _refuse(arguments: argparse.Namespace) -> None:
         raise UsageError(f"give one of --run RUN, or --weights FOLDER; got {given}")
     if arguments.run is not None and arguments.model is not None:
         raise UsageError("--run brings its own model; leave out --model")
+    if arguments.weights is not None and arguments.checkpoint != "last":
+        raise UsageError(f"--checkpoint {arguments.checkpoint} is one of a run, and --weights has none; leave it out")
     if arguments.batch_size < 1:
         raise UsageError(f"--batch-size {arguments.batch_size} must be at least 1")
+    if arguments.out is not None and arguments.best is not None and arguments.out.resolve() == arguments.best.resolve():
+        raise UsageError(
+            f"--out and --best are one file, {arguments.out}, so the answers would replace the scores; name two"
+        )
     for option in ("out", "best"):
         file = getattr(arguments, option)
         if file is not None and file.exists() and not arguments.overwrite:

@@ -148,7 +148,7 @@ class _Scoring:
             return None
         try:
             number = float(score)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if math.isfinite(number):
             return number

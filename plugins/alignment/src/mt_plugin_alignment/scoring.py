@@ -14,7 +14,7 @@ import torch
 from mt_core import DataError, Row, Sample, UsageError, WeightsError
 from mt_core.nn import TokenObjective, objective_modules
 
-from .objectives.shapes import read_answers
+from .objectives.shapes import Answers, read_answers
 from .objectives.value_head import ValueHead
 
 if TYPE_CHECKING:
@@ -48,18 +48,21 @@ class Scorer:
 
     def score(self, conversations: Sequence[Sequence[Message]], *, batch_size: int = 8) -> list[float]:
         """Return the score of each conversation, in their order. Raises ``DataError`` for one that is longer than the model reads."""
-        encoded = [self._template.encode(each).ids for each in conversations]
-        longest = self.max_seq_len
-        if too_long := [number for number, ids in enumerate(encoded) if len(ids) > longest]:
-            number = too_long[0]
-            raise DataError(
-                f"conversation {number + 1} has {len(encoded[number])} tokens, and the model reads {longest}; shorten it"
-            )
+        encoded = [self.encode(each) for each in conversations]
         found = [0.0] * len(encoded)
         for numbers in batches(encoded, batch_size):
             for number, score in zip(numbers, self.score_ids([encoded[each] for each in numbers]), strict=True):
                 found[number] = score
         return found
+
+    def encode(self, conversation: Sequence[Message]) -> list[int]:
+        """Return the tokens of a conversation. Raises ``DataError`` for one that is longer than the model reads, or cannot be written."""
+        ids = list(self._template.encode(conversation).ids)
+        if len(ids) > self.max_seq_len:
+            raise DataError(
+                f"the conversation has {len(ids)} tokens, and the model reads {self.max_seq_len}; shorten it"
+            )
+        return ids
 
     def answer_ids(self, answer: Answer) -> list[int]:
         """Return the tokens of a prompt with an answer to it, as the model has learned to read conversations.
@@ -105,17 +108,31 @@ def batches(rows: Sequence[Sequence[int]], batch_size: int) -> list[list[int]]:
 def score_rows(scorer: Scorer, rows: Sequence[Row], *, batch_size: int = 8) -> Iterator[dict[str, Any]]:
     """Yield for each row its id, the ``scores`` of its answers, the number of the ``best`` one, and of a pair whether that was chosen.
 
-    Raises ``WeightsError`` for a score that is not a number: the highest one of NaNs would be that of the first answer.
+    Raises ``DataError``, and ``WeightsError`` for a score that is not a number: the highest one of NaNs would be that of the first answer.
     """
     asked = [read_answers(row) for row in rows]
     flat = [[*each.prompt, *answer] for each in asked for answer in each.answers]
-    scores = iter(scorer.score(flat, batch_size=batch_size))
+    try:
+        scores = iter(scorer.score(flat, batch_size=batch_size))
+    except DataError as error:
+        raise _name_row(scorer, asked, error) from error
     for each in asked:
         own = [next(scores) for _ in each.answers]
         _require_finite(each.row_id, own)
         best = max(range(len(own)), key=own.__getitem__)  # the first of equals
         found: dict[str, Any] = {"id": each.row_id, "scores": own, "best": best}
         yield found | ({"correct": own[0] > own[1]} if each.are_sides else {})
+
+
+def _name_row(scorer: Scorer, asked: Sequence[Answers], error: DataError) -> DataError:
+    """Return the error with the row and the number of the first answer that cannot be read."""
+    for each in asked:
+        for number, answer in enumerate(each.answers, 1):
+            try:
+                scorer.encode([*each.prompt, *answer])
+            except DataError as own:
+                return DataError(f"{each.row_id}: answer {number}: {own}")
+    return error
 
 
 def _require_finite(row_id: str, scores: Sequence[float]) -> None:

@@ -63,9 +63,7 @@ class VllmBackend:
                 pool.shutdown(cancel_futures=True)  # after a fault, what has not begun need not be asked any more
 
     def _ask(self, group: PromptGroup, config: GenerationConfig, end_ids: Sequence[int], model: str) -> Sequence[int]:
-        request: dict[str, Any] = {**completion_request(group, config, end_ids, model)}
-        if config.stop:
-            request["stop"] = list(config.stop)
+        request = completion_request(group, config, end_ids, model)
         for attempt in range(self._config.retries + 1):
             try:
                 (choice,) = self._server.complete(request)

@@ -79,6 +79,7 @@ def completion_request(
         "frequency_penalty": 0.0,
         "presence_penalty": 0.0,
         "stop_token_ids": list(eos_ids),
+        "stop": list(config.stop),
         "logprobs": 1,
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,7 +34,7 @@ from .weights import WeightsFolder
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from mt_core import Tokenizer
+    from mt_core import Template, Tokenizer
     from mt_core.generation import GenerationConfig
     from mt_core.nn import Batch
 
@@ -46,6 +46,7 @@ class Policy(Protocol):
     """The part of a run's model that is used (``mt_train.Policy``)."""
 
     tokenizer: Tokenizer
+    template: Template | None
     eos_ids: tuple[int, ...]
     version: int
 
@@ -117,7 +118,7 @@ class VllmSampler:
             self._compare_answers(policy, prompts, answers, config.rules.temperature)
         return [
             Completion(
-                policy.tokenizer.decode(each.ids[:-1] if each.finish == "eos" else each.ids),
+                _text_of(each, policy),
                 each.ids,
                 each.finish,
                 each.logprobs if has_logprobs and config.logprobs else None,
@@ -164,8 +165,10 @@ class VllmSampler:
     def _ask(self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[ServerAnswer]:
         """Return the answers to all prompts, so many at a time."""
         groups = list(group_prompts(prompts))
+        stop = _stop_of(policy)
+        whole = replace(config, stop=(stop,) if stop else ())
         with ThreadPoolExecutor(min(self._config.requests, len(groups))) as pool:
-            waiting = [pool.submit(self._ask_one, each, config, policy.eos_ids) for each in groups]
+            waiting = [pool.submit(self._ask_one, each, whole, policy.eos_ids) for each in groups]
             try:
                 return [answer for each in waiting for answer in each.result()]
             finally:
@@ -179,6 +182,17 @@ class VllmSampler:
     def _named_model(self) -> str:
         assert self._model is not None, "it is asked for before anything else"
         return self._model
+
+
+def _stop_of(policy: Policy) -> str | None:
+    """Return the text that ends a turn of the template where no token does: an answer ends there, as in the trainer."""
+    return None if policy.template is None else policy.template.stop_text
+
+
+def _text_of(answer: ServerAnswer, policy: Policy) -> str:
+    """Return the text of an answer without its end."""
+    text, stop = policy.tokenizer.decode(answer.ids[:-1] if answer.finish == "eos" else answer.ids), _stop_of(policy)
+    return text.partition(stop)[0] if stop else text
 
 
 def _share(policy: Policy, function: Callable[[], Any]) -> Any:

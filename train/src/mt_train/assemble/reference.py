@@ -48,7 +48,7 @@ from mt_train.plugins.lock import code_hash
 FILE = "reference.safetensors"
 ROWS = "rows"
 """Name of the metadata that has the fingerprints of the rows of each split."""
-MAKERS = ("train_model", "objective", "adapter", "quantizer")
+MAKERS = ("train_model", "objective", "adapter", "quantizer", "encoder", "encoders")
 """Slots whose components, and parts of these, such a value follows from."""
 AT_ONCE = 8
 """Batches that are read without a pause, which fill the stages of a pipeline."""
@@ -217,7 +217,8 @@ def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples], plan: Plan) -
     config, train = parts.config, parts.config.train
     if config.data.cache is None:
         return None
-    makers = [offer for place, offer in parts.offers.items() if place.partition(".")[0] in MAKERS]
+    makers = [offer for place, offer in parts.offers.items() if place.replace(":", ".").partition(".")[0] in MAKERS]
+    encoders = [reference.as_raw() for place, reference in parts.chosen.items() if place.startswith("encoder:")]
     is_here = config.data.cache != "auto" and not is_remote(config.data.cache)
     folder = Path(config.data.cache).expanduser() if is_here else cache_root()
     told = {
@@ -226,7 +227,7 @@ def cache_file(parts: Parts, splits: Mapping[str, EncodedSamples], plan: Plan) -
         "weights": [file_hash(path, folder / MEMORY) for path in first_paths(parts)],
         "seed": config.train.seed,
         "numbers": [plan.device, plan.dtype, train.attention, train.tf32, train.matmul, train.kernels],
-        "slots": [slot.as_raw() for slot in (config.objective, config.adapter, config.quantizer)],
+        "slots": [slot.as_raw() for slot in (config.objective, config.adapter, config.quantizer)] + encoders,
         "code": code_hash("mt_core", "mt_train", *sorted({package_of(each.component.build) for each in makers})),
     }
     key = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:40]

@@ -112,6 +112,8 @@ CHANGES: tuple[tuple[AlarmName, str, str], ...] = (
 """Alarms that compare with the start: name, figure, and sentence."""
 FIGURES = frozenset({"reward", *(figure for _, figure, _ in (*BOUNDS, *CHANGES))})
 """Figures that alarms look at, beside those of single rewards."""
+OF_TOKENS = frozenset({"entropy", "kl"})
+"""Figures that are means over the tokens of a step."""
 FALL_TEXT = "{figure} has fallen from {best:.4g} to {value:.4g} while reward rose from {before:.4g} to {now:.4g}: "
 
 
@@ -257,11 +259,14 @@ class _Means:
 
 
 def _figures(record: StepRecord) -> dict[str, float]:
-    """Return the figures that alarms look at; one that is no number counts as one that is not there."""
+    """Return the figures that alarms look at; one that is no number counts as one that is not there, and so does a mean of no tokens."""
+    has_tokens = record.metrics.get("ratio") != 0  # the ratio of a token is above 0, and all means over none are 0
     return {
         name: value
         for name, value in record.metrics.items()
-        if (name in FIGURES or name.startswith("reward_")) and math.isfinite(value)
+        if (name in FIGURES or name.startswith("reward_"))
+        and math.isfinite(value)
+        and (has_tokens or value or name not in OF_TOKENS)
     }
 
 

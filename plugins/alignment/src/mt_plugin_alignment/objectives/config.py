@@ -58,7 +58,9 @@ class DpoConfig(PairOptions):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        names = [str(each.get("name", "")) for each in self.choices]
+        names = [str(each.get("name") or "") for each in self.choices]
+        if not names:
+            raise ValueError("loss is an empty list; write sigmoid, or [{name: sigmoid, weight: 0.8}, …]")
         if not all(names):
             raise ValueError(f"loss {self.loss!r} has no name; write {{name: sigmoid, OPTION: VALUE}}")
         if twice := [name for name in names if names.count(name) > 1]:

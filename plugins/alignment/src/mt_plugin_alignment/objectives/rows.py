@@ -111,8 +111,8 @@ def _encode(row_id: str, template: Template, prompt: Sequence[Message], answer: 
 
 
 def _answer(turn: Message) -> Message:
-    """A turn of an answer: what a tool or a user says in between is never trained on."""
-    return turn if turn["role"] == "assistant" else _untrained(turn)
+    """A turn of an answer: what a tool or a user says in between is never trained on, every turn of the assistant is."""
+    return {"train": True, **turn} if turn["role"] == "assistant" else _untrained(turn)
 
 
 def _untrained(turn: Message) -> Message:

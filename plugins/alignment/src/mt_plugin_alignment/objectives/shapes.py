@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mt_core import DataError, Rejected, Row, conversation, preference
@@ -74,8 +75,8 @@ def read_preference(row: Row) -> Preference | Rejected:
 def read_answers(row: Row) -> Answers:
     """The answers of a row. Raises ``DataError``.
 
-    These are ``chosen`` and ``rejected``, the list ``responses`` or ``answers`` (texts, or objects with a ``text``), or the answer of a
-    conversation of any other shape.
+    These are ``chosen`` and ``rejected``, the list ``responses`` or ``answers`` (texts, or objects with a ``text``) to any prompt that
+    ``read_prompt`` knows, or the answer of a conversation of any other shape.
     """
     if row.get("chosen") is not None:
         prompt, *sides = preference(row)
@@ -90,8 +91,9 @@ def read_answers(row: Row) -> Answers:
             f"{row['id']}: field {name!r} must be a list of at least one text, or of objects with a 'text'; got {_shown(row[name])}"
         )
     rest = {key: value for key, value in row.items() if key != name}
-    turns = [conversation({**rest, "response": text}) for text in texts]
-    return Answers(row["id"], turns[0][:-1], [each[-1:] for each in turns])
+    # as prompts of an online objective: where the row has an answer of its own, it is none of the list
+    answers = [preference({**rest, "chosen": text, "rejected": text})[1] for text in texts]
+    return Answers(row["id"], read_prompt(rest), answers)
 
 
 def read_labelled(row: Row) -> Labelled | Rejected:
@@ -134,24 +136,26 @@ def label_of(row: Row) -> bool:
 def margin_of(row: Row) -> float | None:
     """By how much the chosen answer is better; ``None`` where the row does not say. Raises ``DataError`` for what is no number."""
     margin = row.get("margin")
-    if margin is None:
+    if margin is None or margin == "":  # a cell of a table that is empty
         return None
-    if not _is_number(margin):
+    number = _as_number(margin)
+    if number is None:
         raise DataError(
             f"{row['id']}: field 'margin' is {_shown(margin)}; it is a number, by how much the chosen answer is better. Where it means"
             " something else, rename it: --data.columns '{other: margin}'."
         )
-    return float(margin)
+    return number
 
 
 def number_of(row: Row, field: str, meaning: str) -> float:
     """Return the number in a field that each row must have. Raises ``DataError``, which says what it means."""
     value = row.get(field)
-    if not _is_number(value):
+    number = _as_number(value)
+    if number is None:
         raise DataError(
             f"{row['id']}: field {field!r} is {_shown(value)}; {meaning}. Name the right field with --data.columns '{{{field}: NAME}}'"
         )
-    return float(value)
+    return number
 
 
 def is_empty(turn: Message) -> bool:
@@ -266,6 +270,17 @@ def _fields(row: Row) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _as_number(value: Any) -> float | None:
+    """A finite number, which a table may have as text (CSV) or as a decimal; ``None`` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

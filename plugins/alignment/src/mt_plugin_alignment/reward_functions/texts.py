@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from mt_core import DataError, conversation, notice
 
 from .base import Answer, RewardOptions
 
@@ -21,7 +24,16 @@ def _compile(value: str) -> str:
     return value
 
 
-Expression = Annotated[str, AfterValidator(_compile)]
+def _require_text(value: object) -> object:
+    """Refuse what YAML has read as something else than text, as it does with [0-9]."""
+    if isinstance(value, str):
+        return value
+    raise ValueError(
+        f"a regular expression is text, got {value!r}, as YAML reads what is not quoted; put quotes inside those of the shell: '\"[0-9]\"'"
+    )
+
+
+Expression = Annotated[str, BeforeValidator(_require_text), AfterValidator(_compile)]
 
 
 class PatternConfig(RewardOptions):
@@ -91,24 +103,49 @@ def _decimal(found: re.Match[str]) -> Decimal:
     return -value if found[1] or found[2] else value
 
 
+def _written_out(wanted: object) -> str:
+    """Return the field of a row as text; a number in full, since ``1e-05`` would be read as 5."""
+    is_number = isinstance(wanted, float) and math.isfinite(wanted)
+    return f"{Decimal(str(wanted)):f}" if is_number else str(wanted)
+
+
+def _right_answer(row: Mapping[str, Any], field: str) -> Any:
+    """Return a field of a row; beside ``choices`` the ``answer`` is a number or a letter, and what is asked for is what ``sft`` writes."""
+    wanted = row.get(field)
+    if field != "answer" or wanted is None or row.get("choices") is None:
+        return wanted
+    try:
+        return conversation(row)[-1]["content"]
+    except DataError:  # turns of the user's own, which ask for something else
+        return wanted
+
+
 class Exact:
     """1 for the answer of the row, 0 for another; none where the row has no answer."""
 
     def __init__(self, config: ExactConfig) -> None:
-        self._config, self.weight = config, config.weight
+        self._config, self.weight, self._has_told = config, config.weight, False
         self._pattern = None if config.pattern is None else re.compile(config.pattern, re.DOTALL)
 
     def score(self, answers: Sequence[Answer]) -> list[float | None]:
-        """See ``Reward``."""
+        """See ``Reward``. Says once where no row has the field."""
+        field = self._config.field
+        if answers and not self._has_told and all(each.row.get(field) is None for each in answers):
+            self._has_told = True
+            found = ", ".join(repr(name) for name in answers[0].row if name != "id")
+            notice(
+                f"reward exact: no row of these {len(answers)} answers has a field {field!r}, so none is scored; fields found: {found}."
+                " Name the right one: --rewards.exact.field NAME"
+            )
         return [self._score(each) for each in answers]
 
     def _score(self, answer: Answer) -> float | None:
-        wanted = answer.row.get(self._config.field)
+        wanted = _right_answer(answer.row, self._config.field)
         if wanted is None:
             return None
         if self._config.compare == "number":
             number = read_number(self._found(answer.text))
-            return None if (right := read_number(str(wanted))) is None else float(number == right)
+            return None if (right := read_number(_written_out(wanted))) is None else float(number == right)
         return float(self._plain(self._found(answer.text)) == self._plain(str(wanted)))
 
     def _found(self, text: str) -> str:
