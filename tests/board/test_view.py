@@ -211,6 +211,18 @@ def test_damaged_lines_gaps_and_huge_texts_leave_a_page_with_remarks(make_run: M
     assert page.sizes[0] < 100_000
 
 
+def test_what_is_told_of_a_folder_stays_while_its_files_grow(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run("a", steps=3)
+    (folder / "about.json").write_text("{broken")
+    (folder / "samples.jsonl").symlink_to(tmp_path / "elsewhere")
+    page = Page(RunReader("a", folder, "a"))
+    for step in (4, 5, 6):
+        page.tick()
+        assert "samples.jsonl is a link, which is not followed" in page.content["parts"]["heads"], step
+        assert "about.json cannot be read" in page.content["parts"]["heads"], step
+        append(folder / "metrics.jsonl", record(step))
+
+
 def test_a_folder_that_may_not_be_read_is_a_remark(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on NFS, where a handle goes stale, or without permission; the system's own error is raised from below."""
     folder = make_run(steps=5)

@@ -62,6 +62,8 @@ SHAPES: dict[str, tuple[dict[str, Any], str]] = {
     "references win over the answer": ({"prompt": "Say a.", "response": "z", "references": ["a"]}, "Say a."),
     "another field": ({"prompt": "Say a.", "gold": "a"}, "Say a."),
     "instruction": ({"instruction": "Say", "input": "a.", "output": "a"}, "Say\na."),
+    "instruction and references": ({"instruction": "Say", "input": "a.", "references": ["a"]}, "Say\na."),
+    "prompt of turns": ({"prompt": [{"role": "user", "content": "Say a."}], "references": ["a"]}, "Say a."),
 }
 
 
@@ -70,7 +72,7 @@ def test_rows_of_any_shape_are_asked(name: str) -> None:
     row, prompt = SHAPES[name]
     subject = ScriptedSubject(lambda prompt, number: "a")
     field = {"references": "gold"} if "gold" in row else {}
-    raw = name != "instruction"
+    raw = isinstance(row.get("prompt"), str)
     if not raw:
         subject.template = _Plainly(subject)
     assert run(subject, [row], **field).figures["exact_match"] == 1

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from llama_subject import FILES, LlamaSubject, open_evaluation, write_llama
 
-from mt_core import ComponentError, DataError, Sample
+from mt_core import ComponentError, DataError, Sample, UsageError
 from mt_core.evaluation import TokenValues
 from mt_plugin_evals.held_out import HeldOut, HeldOutConfig, build_held_out
 from mt_plugin_evals.metrics.base import TokenMetric
@@ -130,6 +130,17 @@ def test_sets_that_cannot_be_asked_are_errors(subject: LlamaSubject, tmp_path: P
     rows = {"name": "jsonl", "path": str(tmp_path / "a.jsonl")}
     with pytest.raises(DataError, match=r"set a has no token that is trained on"):
         open_evaluation("rows", sets={"a": rows}).run(subject)
+
+
+def test_more_likeliest_tokens_than_there_are_is_refused(
+    subject: LlamaSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject.tokenizer, "size", 12)
+    asked = open_evaluation("rows", sets={"a": DOCUMENTS}, metrics=({"name": "token-accuracy", "k": 20},))
+    with pytest.raises(
+        UsageError, match=r"the 20 likeliest tokens of a place, and the tokenizer has 12\. Lower it, .*k: 12"
+    ):
+        asked.run(subject)
 
 
 def test_samples_of_arrays_give_figures_that_are_json(subject: LlamaSubject) -> None:

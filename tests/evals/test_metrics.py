@@ -209,3 +209,10 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(name: str, monk
         UsageError, match=rf"metric {name} needs the library {gone}.*pip install 'mt-plugin-evals\[{extra}\]'"
     ):
         component.build(component.config(**options))
+
+
+def test_words_of_japanese_say_how_their_library_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = pytest.importorskip("sacrebleu.tokenizers.tokenizer_ja_mecab")
+    monkeypatch.setattr(tokenizer, "MeCab", None)
+    with pytest.raises(UsageError, match=r"ja-mecab of the metric bleu needs MeCab .* pip install 'sacrebleu\[ja\]'"):
+        build_bleu(BleuConfig(tokenizer="ja-mecab"))

@@ -166,6 +166,10 @@ def test_the_longest_of_labels_that_begin_alike_is_read() -> None:
         ("да,нет", "давно", None),
         ("да,нет", "Да, давно", "да"),
         ("gut,mies", "gutä", None),
+        ("1,-1,0", "-1", "-1"),
+        ("1,-1,0", "**-1**, I think", "-1"),
+        ("1,-1,0", " 1.", "1"),
+        ("+,-", "- it is bad", "-"),
     ],
 )
 def test_a_label_ends_with_its_word_where_words_have_spaces(labels: str, answer: str, said: str | None) -> None:

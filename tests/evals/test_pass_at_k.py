@@ -87,6 +87,13 @@ def test_problems_as_mbpp_has_them_are_run_with_all_their_tests() -> None:
     )
 
 
+def test_tests_of_the_sanitized_mbpp_have_their_imports_and_programs_before_them_have_not() -> None:
+    row = {"prompt": MBPP["text"], "test_imports": ["import math"], "test_list": ["assert math.isclose(double(2), 4)"]}
+    answers = ["def double(x):\n    return x * 2\n", "two = math.floor(2)\ndef double(x):\n    return x * two\n"]
+    found = run(ScriptedSubject(lambda prompt, number: answers[number]), [row, row])
+    assert [each["verdicts"] for each in found.rows] == [["passed"], ["failed"]]
+
+
 def test_more_samples_keep_those_that_there_were() -> None:
     def seeds(samples: int) -> list[int]:
         subject = ScriptedSubject(lambda prompt, number: "")

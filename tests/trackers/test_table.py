@@ -7,6 +7,7 @@ import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mt_core import MtError, StepRecord, TrackedRun
@@ -34,6 +35,12 @@ def test_figures_read_back_bit_for_bit_and_a_late_one_widens_the_table(tmp_path:
     table.close(failed=False)
     assert [float(row["loss"]) for row in rows(tmp_path)] == [1 / 3, 1 / 6, 1 / 9]
     assert [row["eval_loss"] for row in rows(tmp_path)] == ["", repr(0.1 + 0.2), ""]
+
+
+def test_a_number_of_numpy_is_a_number(tmp_path: Path) -> None:
+    table = build_csv(CsvConfig(), run=run(tmp_path))
+    table.log(record(1, eval_spread=np.float64(1.5), eval_odd=np.float64("nan")))
+    assert [(row["eval_spread"], row["eval_odd"]) for row in rows(tmp_path)] == [("1.5", "nan")]
 
 
 def test_a_resumed_run_writes_the_later_lines_again(tmp_path: Path) -> None:

@@ -28,6 +28,17 @@ def test_where_choices_are_single_tokens_both_agree(tmp_path: Path) -> None:
     assert len({row["decoded"] for row in found.rows}) > 1
 
 
+def test_scores_without_the_question_give_their_accuracy_as_in_multiple_choice(tmp_path: Path) -> None:
+    subject = LlamaSubject(write_llama(tmp_path, begins=True, vocab=500))
+    options = {"rows": MMLU, "unconditional": "Answer:"}
+    own, plain = (
+        open_evaluation(name, **options).run(subject).figures for name in ("constrained-choice", "multiple-choice")
+    )
+    names = ("accuracy", "accuracy_pmi", "accuracy_pmi_stderr")
+    assert [own[name] for name in names[:2]] == [plain[name] for name in names[:2]]
+    assert {*names} <= own.keys()
+
+
 def test_the_first_token_decides_early_among_longer_choices(tmp_path: Path) -> None:
     subject = LlamaSubject(write_llama(tmp_path, begins=True))
     rows = {"name": "arc", "path": str(FILES / "ARC-Easy-Test.jsonl")}
@@ -53,6 +64,33 @@ def test_questions_with_the_same_choices_are_written_together_greedily(tmp_path:
     assert [row["decoded"] for row in found.rows] == [0, 1, 1, 0, 0, 0]
     assert found.figures["accuracy_decoded"] == pytest.approx(4 / 6)
     assert next(iter(found.notes)) == "6 questions"
+
+
+@pytest.mark.parametrize(("end", "delimiter"), [("\n", None), (" ", ""), (" \n\n", ""), ("", None)])
+def test_what_is_written_begins_with_the_spaces_that_end_a_prompt_as_what_is_scored_does(
+    tmp_path: Path, end: str, delimiter: str | None
+) -> None:
+    rows = [{"prompt": f"Is it {n}?\nAnswer:{end}", "choices": [*"ABCD"], "answer": 0} for n in range(8)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    subject = LlamaSubject(write_llama(tmp_path / "llama", begins=True, vocab=500))
+    own = {} if delimiter is None else {"delimiter": delimiter}
+    data = {"name": "jsonl", "path": str(tmp_path / "a.jsonl")}
+    assert open_evaluation("constrained-choice", rows=data, **own).run(subject).figures["agreement"] == 1
+
+
+def test_a_prompt_leaves_room_for_the_choice_and_its_end(tmp_path: Path) -> None:
+    rows = [{"prompt": "x" * n, "choices": ["a", "b"], "answer": 0} for n in range(1, 41)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked: list[str] = []
+    subject = ScriptedSubject(written=lambda prompt, choices: asked.append(prompt) or choices[0], max_seq_len=40)
+    data = {"name": "jsonl", "path": str(tmp_path / "a.jsonl")}
+    found = open_evaluation("constrained-choice", rows=data, too_long="skip").run(subject)
+    assert 1 + max(map(len, asked)) + len(" a") + 1 <= 40
+    assert found.figures["too_long"] == 40 - len(asked)
+    with pytest.raises(
+        UsageError, match=r"has \d+ tokens and needs 9 more to be answered, and the context of the model 40"
+    ):
+        open_evaluation("constrained-choice", rows=data).run(subject)
 
 
 def test_a_layout_without_texts_is_refused_before_the_first_forward() -> None:

@@ -72,6 +72,22 @@ def test_the_output_is_numbered_in_the_run_and_says_each_samples_loss_on_request
     assert (run / "eval" / "002" / "metrics.json").is_file()
 
 
+def test_what_is_no_number_is_null_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"model": "m", "step": 1, "evaluation": "rows", "figures": {"loss": float("nan")}, "notes": []}
+    figures |= {"signatures": {}, "groups": {"set/a": {"loss": float("inf")}}}
+    rows = [{"model": "m", "id": "a", "loss": float("nan"), "logprobs": [-1.5, float("-inf")]}]
+    monkeypatch.setattr("mt_tools.cli.eval._jobs", lambda *_: [])
+    monkeypatch.setattr("mt_tools.cli.eval.measure", lambda *_, **__: ([figures], rows))
+    assert main(["--weights", "nowhere", "--predictions", "--output", str(tmp_path / "out")]) == 0
+
+    def read(name: str) -> Any:
+        return json.loads((tmp_path / "out" / name).read_text(), parse_constant=pytest.fail)
+
+    (found,) = read("metrics.json")["results"]
+    assert (found["figures"], found["groups"]) == ({"loss": None}, {"set/a": {"loss": None}})
+    assert read("predictions.jsonl") == {"model": "m", "id": "a", "loss": None, "logprobs": [-1.5, None]}
+
+
 def test_of_a_runs_own_rows_only_those_held_out_are_encoded(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,7 @@ class RunReader:
         self._left_out = 0
         self._tail = Tail(folder)
         self._static: tuple[object, ...] = ()
+        self._of_folder: tuple[str, ...] = ()
         self._read = 0.0
 
     def refresh(self, now: float, *, every: float = 0.3) -> None:
@@ -146,16 +147,15 @@ class RunReader:
         static = tuple(status_of(self.folder / name) for name in STATIC)
         evaluated = tuple(map(status_of, calls_of_eval(self.folder)[:1]))
         if self.run is None or (static, evaluated) != self._static:
-            self.run = read_run(self.folder, self.name, self.lines)
+            run = read_run(self.folder, self.name, self.lines)
+            self._of_folder = run.remarks[: len(run.remarks) - sum(1 for _ in self._of_lines())]
+            self.run = replace(run, remarks=self._remarks())
             self._static = static, evaluated
             self.versions.update(PARTS_OF_FOLDER)
             return
         completed = static[STATIC.index("completed")] is not None
         state = read_state(self.folder, self.run.about, completed=completed, now=now, step_seconds=self._step_seconds())
         lines = self.lines
-        remarks = [text for file in lines.files.values() for text in file.remarks()]
-        if self._left_out:
-            remarks.append(f"{self._left_out:,} line(s) are too long and were left out")
         self.run = replace(
             self.run,
             state=state,
@@ -163,8 +163,16 @@ class RunReader:
             samples=lines.samples,
             evaluations=lines.evaluations,
             rollouts=lines.rollouts,
-            remarks=tuple(remarks),
+            remarks=self._remarks(),
         )
+
+    def _of_lines(self) -> Iterator[str]:
+        return (text for file in self.lines.files.values() for text in file.remarks())
+
+    def _remarks(self) -> tuple[str, ...]:
+        """Return what was told of the folder when it was read, then what is told of its lines now."""
+        left_out = [f"{self._left_out:,} line(s) are too long and were left out"] if self._left_out else []
+        return (*self._of_folder, *self._of_lines(), *left_out)
 
     def _step_seconds(self) -> float:
         seconds = self.lines.curves.seconds.last

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from mt_core import ComponentError, DataError, Dataset, PartChoice, Row, Sample
+from mt_core import ComponentError, DataError, Dataset, PartChoice, Row, Sample, UsageError
 from mt_core.evaluation import EvaluationConfig, Findings, Subject
 
 from .metrics.base import TokenMetric
@@ -70,7 +70,12 @@ class HeldOut:
                 raise DataError(f"set {name} has no rows, so there is nothing to ask. Check its dataset.")
 
     def run(self, subject: Subject) -> Findings:
-        """Evaluate one set after another."""
+        """Evaluate one set after another. Raises ``UsageError`` where a metric wants more tokens of a place than there are."""
+        if self._top > (size := subject.tokenizer.size):
+            raise UsageError(
+                f"a metric of rows looks at the {self._top} likeliest tokens of a place, and the tokenizer has {size}. Lower it, as in"
+                f" metrics: [{{name: token-accuracy, k: {size}}}]."
+            )
         figures: dict[str, float] = {}
         groups: dict[str, dict[str, float]] = {}
         found: list[dict[str, Any]] = []

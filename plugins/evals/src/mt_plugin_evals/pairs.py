@@ -45,7 +45,7 @@ class PairEncoder:
         A target may have no ids, where a token of the context takes all of it up. Requests with the same context share its ids, which are
         an array: a tenth of a list's memory.
         """
-        parts = list(texts) if alone else [_move_spaces(context, target) for context, target in texts]
+        parts = list(texts) if alone else [move_spaces(context, target) for context, target in texts]
         known = list(dict.fromkeys(context for context, _ in parts))
         contexts = dict(zip(known, self.texts(known), strict=True))
         if alone:
@@ -64,6 +64,7 @@ def fits(request: Continuation, max_seq_len: int) -> bool:
     return len(request.context) + len(request.target) - 1 <= max_seq_len
 
 
-def _move_spaces(context: str, target: str) -> tuple[str, str]:
+def move_spaces(context: str, target: str) -> tuple[str, str]:
+    """Return both texts, with the spaces at the end of the context in front of the target."""
     bare = context.rstrip()
     return bare, context[len(bare) :] + target

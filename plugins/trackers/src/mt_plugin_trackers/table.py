@@ -41,7 +41,7 @@ class CsvTracker:
 
     def log(self, record: StepRecord) -> None:
         """Append one line. Raises ``MtError`` where a new figure comes, and the file is no table of this tracker any more."""
-        row = {name: repr(value) for name, value in record.as_dict().items()}
+        row = {name: _digits(value) for name, value in record.as_dict().items()}
         if new := [name for name in row if name not in self._columns]:
             rows = self._read()  # and not kept in memory, which would grow with each step
             self._columns += new
@@ -71,6 +71,11 @@ class CsvTracker:
         text = io.StringIO()
         csv.DictWriter(text, self._columns, lineterminator="\n").writerows(rows)
         return text.getvalue().encode()
+
+
+def _digits(value: float) -> str:
+    """Return a number as Python writes it, also one of NumPy's, whose own words are ``np.float64(1.5)``."""
+    return float.__repr__(value) if isinstance(value, float) else repr(value)
 
 
 def _read(path: Path) -> tuple[list[dict[str, str]], list[bytes]]:

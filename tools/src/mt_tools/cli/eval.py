@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -176,16 +177,29 @@ def _output(line: CommandLine) -> Path | None:
 
 def _write(output: Path, results: list[dict[str, Any]], predictions: list[dict[str, Any]], *, wanted: bool) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    content = json.dumps({"schema": 1, "core": core_version, "results": results}, indent=1)
+    content = _json({"schema": 1, "core": core_version, "results": results}, indent=1)
     replace_text(output / "metrics.json", content + "\n")
     if wanted:
-        lines = [json.dumps(each, ensure_ascii=False) + "\n" for each in predictions]
+        lines = [_json(each, ensure_ascii=False) + "\n" for each in predictions]
         replace_text(output / "predictions.jsonl", "".join(lines))
     if wanted and not predictions:
         notice(
             "notice: predictions.jsonl has no line, as this loss is no mean over tokens; --objective sft compares the tokens of answers"
         )
     notice(f"written: {output}/metrics.json" + (f", {output}/predictions.jsonl" if wanted else ""))
+
+
+def _json(content: Any, **how: Any) -> str:
+    """Return JSON, with null for a number that is none, as in metrics.jsonl: JSON has no word for it."""
+    return json.dumps(_without_nan(content), allow_nan=False, **how)
+
+
+def _without_nan(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 if __name__ == "__main__":

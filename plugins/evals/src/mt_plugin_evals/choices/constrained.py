@@ -9,6 +9,7 @@ from mt_core.evaluation import Findings, Subject
 from mt_core.generation import GenerationConfig, SamplingRules
 
 from ..figures import mean, standard_error
+from ..pairs import move_spaces
 from .evaluation import ChoiceEvaluation, counts_of, score_answers
 from .requests import QuestionRequests
 from .tables import notes_of
@@ -23,6 +24,8 @@ class ConstrainedChoice(ChoiceEvaluation):
     Where choices are single tokens, that is the choice with the highest score; among longer ones the first token decides early.
     """
 
+    spare = _SPARE + 1  # what is written ends with a token of its own
+
     def run(self, subject: Subject) -> Findings:
         """Score all choices, and let the model write. Raises ``UsageError`` on a layout without texts, before any forward."""
         if not subject.texts:
@@ -33,12 +36,13 @@ class ConstrainedChoice(ChoiceEvaluation):
         requests = self._requests(subject)
         _require_one_prompt(requests.asked)
         answers = score_answers(requests.asked, self._question_set, subject)
-        written = _decode(requests.asked, subject)
+        written = _decode(requests.asked, subject, alone=self._question_set.form.alone)
         right = [float(choice in each.question.right) for choice, each in zip(written, requests.asked, strict=True)]
         same = mean([float(choice == answer.predicted) for choice, answer in zip(written, answers, strict=True)])
-        accuracy = [answer.measures["accuracy"] for answer in answers]
-        figures = {"accuracy_decoded": mean(right), "accuracy": mean(accuracy), "agreement": same}
-        errors = {"accuracy_decoded": standard_error(right), "accuracy": standard_error(accuracy)}
+        scored = [name for name in ("accuracy", "accuracy_pmi") if name in answers[0].measures]
+        values = {"accuracy_decoded": right} | {name: [each.measures[name] for each in answers] for name in scored}
+        figures = {**{name: mean(each) for name, each in values.items()}, "agreement": same}
+        errors = {name: standard_error(each) for name, each in values.items()}
         figures |= {f"{name}_stderr": value for name, value in errors.items() if value is not None}
         counts = counts_of(self._question_set, requests)
         return Findings(
@@ -60,11 +64,13 @@ def _require_one_prompt(asked: Sequence[QuestionRequests]) -> None:
             )
 
 
-def _decode(asked: Sequence[QuestionRequests], subject: Subject) -> list[int]:
+def _decode(asked: Sequence[QuestionRequests], subject: Subject, *, alone: bool) -> list[int]:
     """Return the place of the choice that was written for each question; questions with the same choices are asked together."""
     same: dict[tuple[str, ...], list[int]] = {}
     for place, each in enumerate(asked):
-        same.setdefault(each.targets, []).append(place)
+        # what is scored begins with the spaces that end a prompt, whose ids have none; so must what is written
+        targets = each.targets if alone else tuple(move_spaces(each.prompts[0], text)[1] for text in each.targets)
+        same.setdefault(targets, []).append(place)
     found = [0] * len(asked)
     for targets, places in same.items():
         most = max(len(pair.target) for place in places for pair in asked[place].pairs)

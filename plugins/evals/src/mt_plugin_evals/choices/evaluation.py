@@ -35,6 +35,9 @@ class QuestionSet:
 class ChoiceEvaluation:
     """Takes the choice whose text has the highest log-probability after the question (the first of equals)."""
 
+    spare = 0
+    """Tokens of the context that are left beside a question with its choices."""
+
     def __init__(self, question_set: QuestionSet) -> None:
         self._question_set = question_set
         for (
@@ -62,7 +65,12 @@ class ChoiceEvaluation:
         if kept is not None and kept[0] is subject.tokenizer and kept[1] == subject.max_seq_len:
             return kept[2]
         requests = ask(
-            question_set.questions, question_set.form, question_set.shots, subject, too_long=question_set.too_long
+            question_set.questions,
+            question_set.form,
+            question_set.shots,
+            subject,
+            too_long=question_set.too_long,
+            spare=self.spare,
         )
         if not requests.asked:
             raise DataError(

@@ -44,21 +44,28 @@ class Requests:
 
 
 def ask(
-    questions: Iterable[Question], form: Form, shots: Shots, subject: Subject, *, too_long: Literal["error", "skip"]
+    questions: Iterable[Question],
+    form: Form,
+    shots: Shots,
+    subject: Subject,
+    *,
+    too_long: Literal["error", "skip"],
+    spare: int = 0,
 ) -> Requests:
-    """Return the requests for a subject.
+    """Return the requests for a subject, with ``spare`` tokens of its context left.
 
     Where a prompt is longer than the context, shots drop from the front, and never the question. Raises ``UsageError`` for a question
     that does not fit alone, ``DataError`` for a choice that has no text or no tokens of its own.
     """
+    most = subject.max_seq_len - spare
     encoder = PairEncoder(subject.tokenizer, subject.eos_ids)
     asked, dropped, left_out = [], 0, 0
     for block in _blocks(questions):
         wanted = [shots.of(question) for question in block]
         for question, examples, drafted in zip(block, wanted, _encode_block(block, wanted, form, encoder), strict=True):
-            each = _fit(drafted, examples, form, encoder, subject.max_seq_len)
+            each = _fit(drafted, examples, form, encoder, most)
             if each is None and too_long == "error":
-                raise _too_long(question, drafted, form, encoder, subject.max_seq_len)
+                raise _too_long(question, drafted, form, encoder, most, spare)
             if each is None:
                 left_out += 1
                 continue
@@ -111,12 +118,13 @@ def _fit(
 
 
 def _too_long(
-    question: Question, asked: QuestionRequests, form: Form, encoder: PairEncoder, max_seq_len: int
+    question: Question, asked: QuestionRequests, form: Form, encoder: PairEncoder, most: int, spare: int
 ) -> UsageError:
     alone = next(_encode_block([question], [[]], form, encoder)) if asked.shots else asked
     longest = max(len(pair.context) + len(pair.target) - 1 for pair in alone.pairs)
+    own = f"{longest} tokens" if not spare else f"{longest} tokens and needs {spare} more to be answered"
     return UsageError(
-        f"{question.id}: the question alone has {longest} tokens, and the context of the model {max_seq_len}. Take a model with a longer"
+        f"{question.id}: the question alone has {own}, and the context of the model {most + spare}. Take a model with a longer"
         " one, or leave such questions out with too-long skip; they are counted."
     )
 

@@ -28,6 +28,8 @@ from .asking import (
 from .config import AnswersConfig
 
 _ASSISTANT = ("assistant", "gpt", "model", "function_call")
+_ANSWERS = {"prompt": "response", "instruction": "output"}
+"""Field of what is asked → field of its answer."""
 _ANY = "-"
 """Answer of a row that has none, so that it has the shape of one that has."""
 
@@ -117,13 +119,17 @@ def question_of(row: Row, field: str) -> Question:
 
 def _complete(row: Row) -> Row:
     """The row with some answer at its end, where it has none: its references say what is right."""
-    if "prompt" in row and not is_conversation(row):
-        return {**row, "response": _ANY}
+    answer = {"role": "assistant", "content": _ANY}
+    if not is_conversation(row):
+        if isinstance(turns := row.get("prompt"), list):  # as rows to learn from rewards have it
+            return {**{key: value for key, value in row.items() if key != "prompt"}, "messages": [*turns, answer]}
+        if name := next((each for each in _ANSWERS if each in row), None):
+            return {**row, _ANSWERS[name]: _ANY}
     for name in ("messages", "conversations"):
         turns = row.get(name)
         last = turns[-1] if isinstance(turns, list) and turns else None
         if isinstance(last, Mapping) and last.get("role", last.get("from")) not in _ASSISTANT:
-            return {**row, name: [*(turns or ()), {"role": "assistant", "content": _ANY}]}
+            return {**row, name: [*(turns or ()), answer]}
     return row
 
 

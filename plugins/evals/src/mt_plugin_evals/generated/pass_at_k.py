@@ -135,4 +135,5 @@ def problem_of(row: Row) -> Problem:
     lines = "\n".join(tests)
     prompt = f"You are an expert Python programmer, and here is your task: {task} Your code should pass these tests:\n\n{lines}\n[BEGIN]\n"
     setup = texts.get("test_setup_code", "")
-    return Problem(row, prompt, f"{setup}\n", lines, _MBPP_STOP)
+    imports = row.get("test_imports") or []  # the sanitized set has these in place of the set-up
+    return Problem(row, prompt, f"{setup}\n", "\n".join([*map(str, imports), lines]), _MBPP_STOP)

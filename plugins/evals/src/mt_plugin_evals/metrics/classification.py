@@ -76,7 +76,8 @@ class Classification:
         self._sklearn = package("sklearn.metrics", extra="metrics", user="the metric classification")
         self._places = {label.strip().casefold(): at for at, label in enumerate(config.labels)}
         ordered = sorted(self._places, key=len, reverse=True)
-        self._begin = re.compile(rf"\W*({'|'.join(map(re.escape, ordered))}){_WORD_END}")
+        # as few signs before it as can be: those of "-1" belong to the label where both it and "1" are labels
+        self._begin = re.compile(rf"\W*?({'|'.join(map(re.escape, ordered))}){_WORD_END}")
         how = "the answer begins with it" if config.pattern is None else f"pattern {config.pattern}"
         self.signature = f"scikit-learn {version('scikit-learn')}, labels {','.join(config.labels)}, {how}"
 

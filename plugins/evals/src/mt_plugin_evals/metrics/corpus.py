@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mt_core import MtConfig, Row
+from mt_core import MtConfig, Row, UsageError
 
 from ..extras import package
 from .totals import Scores, resampled_errors
@@ -83,10 +83,21 @@ def _number(value: float) -> float | int:
 
 
 def build_bleu(config: BleuConfig) -> CorpusMetric:
-    """BLEU (https://aclanthology.org/P02-1040), 0 to 100; a row's own counts the n-grams that it is long enough for."""
+    """BLEU (https://aclanthology.org/P02-1040), 0 to 100; a row's own counts the n-grams that it is long enough for.
+
+    Raises ``UsageError`` for a tokenizer whose own libraries are missing.
+    """
     metrics = package("sacrebleu.metrics", extra="metrics", user="the metric bleu")
     options: dict[str, Any] = {"tokenize": config.tokenizer, "lowercase": config.lowercase, "force": True}
-    sentence = metrics.BLEU(**options, effective_order=True)
+    try:
+        sentence = metrics.BLEU(**options, effective_order=True)
+    except RuntimeError as error:
+        if config.tokenizer != "ja-mecab":
+            raise
+        raise UsageError(
+            "the tokenizer ja-mecab of the metric bleu needs MeCab with its dictionary, which cannot be imported here; install them with"
+            " pip install 'sacrebleu[ja]', or take the tokenizer char"
+        ) from error
     return CorpusMetric("bleu", metrics.BLEU(**options), sentence, config.bootstrap)
 
 
