@@ -79,6 +79,12 @@ def test_casting_the_model_to_half_precision_leaves_every_statistic(pair: tuple[
     assert layer(torch.randn(3, 96).bfloat16()).dtype == torch.bfloat16
 
 
+def test_under_an_adapter_it_follows_the_model_to_another_device(pair: tuple[QuantizedLinear, nn.Linear]) -> None:
+    """No child of the model, it is not moved by ``.to``."""
+    model = nn.Sequential(LoraLinear(pair[0], rank=4, scale=0.5)).to("meta")
+    assert model(torch.empty(3, 96, device="meta")).shape == (3, 64)
+
+
 def test_lora_over_it_is_lora_over_the_weight_that_it_holds(pair: tuple[QuantizedLinear, nn.Linear]) -> None:
     layers = [LoraLinear(each, rank=4, scale=0.5) for each in pair]
     for layer in layers:

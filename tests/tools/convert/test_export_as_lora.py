@@ -78,6 +78,25 @@ def test_what_a_lora_cannot_stand_for_is_refused_with_what_can(
     assert says in export("--run", run, "--output", tmp_path / "out", "--as-lora", fails=True)
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--tokenizer.add-special-tokens", "<x>,<y>"), "model.vocab_size (282, and there 280)"),
+        (("--model.rope-theta", "100"), "model.rope_theta (100.0, and there 10000.0)"),
+    ],
+)
+def test_what_a_run_has_changed_of_its_base_is_compared_and_told(
+    words: tuple[str, ...], says: str, train: Callable[..., Path], export: Callable[..., str], tmp_path: Path
+) -> None:
+    run = train("--adapter", "lora", *words)
+    said = export("--run", run, "--output", tmp_path / "lora", "--as-lora")
+    assert "100.0% of the likeliest tokens are the same" in said
+    assert f"the run has set {says} otherwise than the files of its base" in said
+    assert says in export("--run", run, "--output", tmp_path / "adapter")
+    plain = train("--adapter", "lora")
+    assert "the run has set" not in export("--run", plain, "--output", tmp_path / "plain")
+
+
 def test_it_goes_with_one_run_and_no_merge(export: Callable[..., str], tmp_path: Path) -> None:
     words = ("--run", tmp_path, "--output", tmp_path / "out")
     assert "give no --merge" in export(*words, "--as-lora", "--merge", fails=True)

@@ -93,3 +93,15 @@ def test_what_peft_has_no_form_for_reads_back_and_merges(
     close(of_folder(pretrained_folder, tmp_path / "out"), of_run(run))
     export("--run", run, "--merge", "--output", tmp_path / "merged")
     close(theirs(tmp_path / "merged"), of_run(run))
+
+
+def test_loftq_over_four_bits_is_merged_into_these(
+    train: Callable[..., Path], pretrained_folder: Path, export: Callable[..., str], tmp_path: Path
+) -> None:
+    """Its pairs have what the bits lost; the weights as they were would get that twice."""
+    run = train("--adapter", "loftq", "--adapter.rank", "12", "--quantizer", "nf4", lr="1e-9")
+    assert "it is for the base in those bits" in export("--run", run, "--output", tmp_path / "out")
+    export("--run", run, "--merge", "--output", tmp_path / "merged")
+    want, before = of_run(run), theirs(pretrained_folder)
+    close(theirs(tmp_path / "merged"), want)
+    assert (want - before).abs().mean() < 5e-3, "nearer to the weights as they were than four bits are (8e-3)"

@@ -41,6 +41,30 @@ def test_both_languages_are_read_and_written_and_the_first_keeps_its_ids(
         assert both.decode(both.encode(text)) == text
 
 
+def test_words_that_the_second_never_cuts_come_too(models: tuple[Path, Path], convert: Convert, tmp_path: Path) -> None:
+    """With their type, so that they are read before anything is merged, even against all scores."""
+    import sentencepiece
+
+    words, second = ["<|user|>", "Αθήνα-1"], tmp_path / "words.model"
+    with second.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(GREEK),
+            model_writer=file,
+            model_type="bpe",
+            vocab_size=330,
+            byte_fallback=True,
+            user_defined_symbols=words,
+            minloglevel=2,
+        )
+    convert("merge-vocab", models[0], second, tmp_path / "both.model")
+    both = SentencePieceProcessor(model_file=str(tmp_path / "both.model"))
+    greek = SentencePieceProcessor(model_file=str(second))
+    text = "<|user|>η Αθήνα-1"
+    assert set(words) < set(greek.encode(text, out_type=str))
+    assert both.encode(text, out_type=str) == greek.encode(text, out_type=str)
+    assert both.decode(both.encode(text)) == text
+
+
 def test_what_cannot_be_merged_is_refused(models: tuple[Path, Path], convert: Convert, tmp_path: Path) -> None:
     import sentencepiece
 

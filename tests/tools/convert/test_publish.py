@@ -203,7 +203,10 @@ def test_a_link_and_an_empty_folder_are_refused(folder: Path, tmp_path: Path) ->
         (("--push", "/tmp/sums"), "write ORG/NAME"),
         (("--push", "a/b", "--merge"), "and nothing else"),
         ((), "--run says what is exported"),
-        (("--push", "a/b", "--ollama"), "and nothing else"),
+        (("--push", "a/b", "--ollama"), "and nothing else; leave out --ollama"),
+        (("--push", "a/b", "--dtype", "bf16", "--base", "a/c"), "and nothing else; leave out --base, --dtype"),
+        (("--push", "a/b", "--gguf-type", "q8_0"), "and nothing else; leave out --gguf-type"),
+        (("--gguf", "x.gguf", "--private"), "and nothing else; leave out --private"),
         (("--push", "a/b", "--output", "nowhere"), "is no folder"),
     ],
 )

@@ -68,6 +68,8 @@ class QuantizedLinear(StoredLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F), in the dtype of the input; the backward takes the weight out again."""
+        if self.bits.device != x.device:  # under an adapter it is no child of the model, which `.to` would move
+            self.to(x.device)
         out: Tensor = _Product.apply(x, self)  # type: ignore[no-untyped-call]
         return out if self.bias is None else out + self.bias
 

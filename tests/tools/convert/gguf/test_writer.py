@@ -231,6 +231,7 @@ def test_a_run_is_one_file_that_llama_cpp_continues_as_we_do_and_ollama_is_told_
         (("--gguf", "a.gguf"), "--gguf is of a whole model; add --merge"),
         (("--ollama",), "--ollama is of a whole model; add --merge"),
         (("--gguf-type", "q8_0"), "--gguf-type belongs to --gguf"),
+        (("--shard-size", "1MB"), "--shard-size: for --merge only"),
         (("--merge", "--ollama"), "the run has 'own': ollama reads no Jinja"),
         (("--merge", "--check", "llama.cpp"), "add --merge --gguf FILE"),
     ],

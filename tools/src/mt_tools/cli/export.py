@@ -14,11 +14,12 @@ from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_tools.cli.after_export import AfterExport, write_file
 from mt_tools.cli.convert_options import chosen_dtype, describe_files, shard_bytes, unused_path, writing_options
-from mt_tools.convert.adapter_readers import check_base_name
+from mt_tools.convert.adapter_readers import check_base_name, say_changed_base
 from mt_tools.convert.check import READERS
 from mt_tools.convert.gguf.writer import TYPES, find_gguf
 from mt_tools.convert.publish import Repository, push
 from mt_tools.convert.source import Source, open_source, refuse_encoders
+from mt_tools.convert.writing import SHARD_BYTES
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
@@ -136,19 +137,27 @@ def _export(arguments: argparse.Namespace) -> int:
         said = _merge(arguments, sources, out, host, size)
     else:
         said = (_write_adapter if arguments.as_lora is None else _write_as_lora)(arguments, sources[0][0], out, host)
+        say_changed_base(sources[0][0], host, notice)
     print(said)
     after.run(out)
     return 0
 
 
+_OF_FOLDERS = {"push": "private", "gguf": "gguf_type"}
+"""Steps that a folder without a run takes, each with the option that it has."""
+
+
 def _finish_folder(arguments: argparse.Namespace) -> int:
     """Push a folder that was written before, by whichever command, or write it as a GGUF file."""
-    steps = [name for name in ("push", "gguf") if getattr(arguments, name) is not None]
-    others = (arguments.merge, arguments.as_lora is not None, arguments.check is not None, arguments.ollama)
-    if not steps or any(others):
+    steps = [name for name in _OF_FOLDERS if getattr(arguments, name) is not None]
+    taken = {"output", "debug", "block_plugin", *(option for step in steps for option in (step, _OF_FOLDERS[step]))}
+    usual = vars(_parser().parse_args(["--output", ""]))
+    others = [name for name, value in usual.items() if name not in taken and getattr(arguments, name) != value]
+    if not steps or others:
+        listed = ", ".join(f"--{name.replace('_', '-')}" for name in others)
         raise UsageError(
             "--run says what is exported; without it a folder that is there is pushed, or written as a GGUF file: --output FOLDER --push"
-            " ORG/NAME, or --gguf FILE, and nothing else"
+            f" ORG/NAME, or --gguf FILE, and nothing else{listed and f'; leave out {listed}'}"
         )
     out = Path(expand(arguments.output))
     if not out.is_dir():
@@ -211,6 +220,7 @@ def _refuse_of_merge(arguments: argparse.Namespace, sources: Sequence[tuple[Sour
         "a share": any(share != 1 for _, share in sources),
         "--tolerance": arguments.tolerance is not None and arguments.as_lora is None,
         "--dtype": arguments.dtype != "keep",
+        "--shard-size": shard_bytes(arguments.shard_size) != SHARD_BYTES,
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise UsageError(f"{', '.join(wrong)}: for --merge only; add it, or export one adapter as it is")

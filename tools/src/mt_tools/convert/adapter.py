@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import CheckpointError, UsageError
-from mt_tools.convert.adapter_readers import base_keys, say_readers
+from mt_tools.convert.adapter_readers import base_keys, say_corrected_base, say_readers
 from mt_tools.convert.card import card
 from mt_tools.convert.folder import split_objective
 from mt_tools.convert.source import Say, Source, build_on_meta
@@ -69,6 +69,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
         (stage / "README.md").write_text(card(source, out.name, dtype, library=library), encoding="utf-8")
     if form is not None:
         say_readers(source, out, form, rank, say)
+    say_corrected_base(source, say)
     return "own names" if form is None else str(form.config["peft_type"])
 
 
@@ -110,14 +111,19 @@ def _write_configs(source: Source, stage: Path, adapter: Adapter, form: PeftForm
 
 def _metadata(source: Source, adapter: Adapter) -> dict[str, Any]:
     """Return what tells an adapter from others: who trains it, with which options, over which weights."""
-    from mt_train.assemble.base_files import base_files
+    from mt_tools.convert.overlay import base_hashes
     from mt_train.checkpoint.manifest import read_manifest
 
     assert source.checkpoint is not None, "a run has one"
     parts = source.parts
     plugin, slot = parts.offers["adapter"].plugin, parts.config.adapter
     manifest = read_manifest(source.checkpoint)
-    base = manifest.get("base") or (base_files(parts) if source.weights is not None else {})
     options = slot.options.model_dump(mode="json")
     head = {"name": slot.name, "plugin": plugin.distribution, "version": plugin.version}
-    return {**head, "options": options, "plan": dict(adapter.plan), "base": base, "step": manifest["step"]}
+    return {
+        **head,
+        "options": options,
+        "plan": dict(adapter.plan),
+        "base": base_hashes(source),
+        "step": manifest["step"],
+    }

@@ -24,11 +24,11 @@ from mt_tools.convert.adapter_readers import base_keys, say_base, say_merged, sa
 from mt_tools.convert.card import card
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import split_objective
+from mt_tools.convert.overlay import base_hashes, base_overlay
 from mt_tools.convert.source import Say, Source
 from mt_tools.convert.writing import stage_folder, write_beside, write_json
 from mt_train.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_train.assemble.adapter_slot import with_adapter
-from mt_train.assemble.base_files import base_files
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.tensors import open_model, write_tensors
@@ -69,15 +69,11 @@ def export_as_lora(
         if source.parts.objective_component.head == "language":
             write_beside(stage, split_objective(open_model(source.checkpoint / "model"))[1])
         write_json(stage / CONFIG, {**base_keys(source), **lora_config(found, model)})
-        write_json(stage / WRITTEN, {"base": base_files(source.parts)})
+        write_json(stage / WRITTEN, {"base": base_hashes(source)})
         (stage / "README.md").write_text(card(source, out.name, "float32", library="peft"), encoding="utf-8")
         del model
         merged = source.parts.config.model.source.adapters
-        raw: dict[str, Any] = {
-            "model": {"name": source.parts.offers["model"].qualified_name, "weights": str(source.weights)}
-        }
-        raw["model"]["adapters"] = list(merged)
-        written = Parts.of(resolve(with_adapter(raw | {"train": {"sequence_len": 2}}, stage, host), host))
+        written = Parts.of(resolve(with_adapter(_over_base(source), stage, host), host))
         after = logits(load_model(written, None, say=lambda text: None), rows)
         apart = replace(difference(before, after), text=text, than="the run")
         refuse_beyond(apart, TOLERANCE if tolerance is None else tolerance, "A higher --as-lora RANK may come nearer")
@@ -89,11 +85,26 @@ def export_as_lora(
     return apart
 
 
+def _over_base(source: Source) -> dict[str, Any]:
+    """Config of the run's base, with the options and the new tokens that the run has given it."""
+    raw, name = source.parts.config.as_raw(), source.parts.offers["model"].qualified_name
+    return {
+        "model": {**raw["model"], "name": name, "weights": str(source.weights)},
+        "tokenizer": raw["tokenizer"],
+        "train": {"sequence_len": 2, "seed": raw["train"]["seed"]},
+    }
+
+
 def _refuse_without_base(source: Source) -> None:
     if source.weights is None or source.parts.config.train.enable:
         what = "has trained other weights besides" if source.weights else "began with no folder of weights"
         raise UsageError(
             f"{source.path} {what}, so that a LoRA is not all of it; mt-export --run {source.path} --merge writes the whole model"
+        )
+    if (overlay := base_overlay(source)) is not None:
+        raise UsageError(
+            f"{source.path} has weights of model.overlay {overlay} under its adapter, which a LoRA is not for; mt-export --run"
+            f" {source.path} --merge writes the whole model"
         )
 
 

@@ -20,12 +20,13 @@ from mt_core.errors import UsageError, WeightsError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
 from mt_core.weights import Loaders
+from mt_tools.convert.adapter_readers import corrects_base
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import write_folder
+from mt_tools.convert.overlay import base_hashes
 from mt_tools.convert.source import Say, Source, SourceTensors, build_on_meta, open_source, tensors_of
 from mt_tools.convert.writing import stage_folder
 from mt_train.adapters.several import SeveralAdapters
-from mt_train.assemble.base_files import base_files
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.manifest import read_manifest
@@ -59,7 +60,7 @@ def merge(
     scores = first.parts.objective_component.head == "own"
     before = logits(model, rows, scores=scores)
     quantized = any(not layer.merges for _, layer in stored_layers(model))
-    if quantized:
+    if quantized and not any(corrects_base(source) for source, _ in sources):
         del model
         gc.collect()
         sources = [(_dense_source(source, host), share) for source, share in sources]
@@ -136,17 +137,12 @@ def _check_same_base(sources: Sequence[Source]) -> None:
     """Compare bases by the hashes of the files that they were read from, else by their values. Raises ``WeightsError``."""
     first, others = sources[0], sources[1:]
     for other in others:
-        hashes = [set(_base(each).values()) for each in (first, other)]
+        hashes = [set(base_hashes(each).values()) for each in (first, other)]
         if not (hashes[0] == hashes[1] if all(hashes) else _have_equal_values(first, other)):
             raise WeightsError(
                 f"{first.path} and {other.path} are adapters of different weights, so that they cannot be added up; merge each"
                 " by itself"
             )
-
-
-def _base(source: Source) -> dict[str, str]:
-    assert source.checkpoint is not None, "a run has one"
-    return read_manifest(source.checkpoint).get("base") or base_files(source.parts)
 
 
 def _have_equal_values(one: Source, other: Source) -> bool:

@@ -10,9 +10,11 @@ from typing import Any
 
 from mt_core.adapters.base import PeftForm
 from mt_core.errors import UsageError
+from mt_core.plugins.host import PluginHost
 from mt_core.weights import CONFIG, check_file, read_json
 from mt_tools.convert.source import Say, Source
 from mt_train.adapters.portable import is_lora, module_of, rank_and_scale
+from mt_train.plugins.resolve import resolve
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's ``--max-lora-rank`` takes (vllm/config/lora.py)."""
@@ -110,6 +112,51 @@ def say_merged(source: Source, say: Say) -> None:
         say(
             f"notice: the adapter stands over weights with {paths} merged into them, not over {source.started_from} alone, so that its"
             " folder names no base; here it goes over both (--model.adapters), elsewhere --merge writes all as one model"
+        )
+
+
+def corrects_base(source: Source) -> bool:
+    """Return whether the adapter stands for what its base has lost in fewer bits (LoftQ): it is for the base in those, and no other."""
+    return source.parts.config.quantizer.name != "none" and bool(
+        getattr(source.parts.adapter(), "corrects_base", False)
+    )
+
+
+def say_corrected_base(source: Source, say: Say) -> None:
+    """Say for which base an adapter is that stands for what that has lost."""
+    if corrects_base(source):
+        say(
+            f"notice: the adapter has what {source.parts.config.quantizer.name} has lost of the base: it is for the base in those bits, and"
+            " not for its weights as they were; --merge writes both as one model"
+        )
+
+
+def say_changed_base(source: Source, host: PluginHost, say: Say) -> None:
+    """Say which options of the model a run has set otherwise than the files of its base, as with new tokens, and what it has put on top of
+    them: its adapter has none of it."""
+    from mt_tools.convert.overlay import base_overlay
+
+    if source.weights is None:
+        return
+    if (overlay := base_overlay(source)) is not None:
+        say(
+            f"notice: the adapter stands over weights of model.overlay {overlay}, not over the base's alone, and its folder has none of"
+            " them; --merge writes all as one model"
+        )
+    model = {"name": source.parts.offers["model"].qualified_name, "weights": str(source.parts.weights_path)}
+    of_files = resolve({"model": model, "train": {"sequence_len": 2}}, host).config.model.options.model_dump()
+    of_run = source.parts.config.model.options.model_dump()
+    changed = [key for key, value in of_run.items() if value != of_files[key] and "dropout" not in key]
+    if changed:
+        named = ", ".join(
+            f"model.{key}"
+            if isinstance(of_run[key], dict)
+            else f"model.{key} ({of_run[key]}, and there {of_files[key]})"
+            for key in changed
+        )
+        say(
+            f"notice: the run has set {named} otherwise than the files of its base, which an adapter's folder does not say: open it over a"
+            " base that has the same (mt-convert resize-vocab for tokens, config.json for others), or write the whole model (--merge)"
         )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from mt_core.errors import OutputError, WeightsError
 from mt_train.config.reading import read_small
 
-_NORMAL = 1
-"""``ModelProto.SentencePiece.Type.NORMAL``: neither control, unknown, byte nor user defined."""
+_NORMAL, _USER_DEFINED = 1, 4
+"""Types of pieces (``ModelProto.SentencePiece.Type``): texts, and texts that are never cut, whose scores mean nothing."""
 
 
 def merge(first: Path, second: Path, out: Path) -> tuple[int, int]:
@@ -34,10 +34,11 @@ def merge(first: Path, second: Path, out: Path) -> tuple[int, int]:
         )
     known = {piece.piece for piece in merged.pieces}
     lowest, before = min((piece.score for piece in merged.pieces), default=0.0), len(merged.pieces)
-    new = [piece for piece in other.pieces if piece.type == _NORMAL and piece.piece not in known]
-    highest = max((piece.score for piece in new), default=0.0)
+    new = [piece for piece in other.pieces if piece.type in (_NORMAL, _USER_DEFINED) and piece.piece not in known]
+    highest = max((piece.score for piece in new if piece.type == _NORMAL), default=0.0)
     for piece in new:
-        merged.pieces.add(piece=piece.piece, score=lowest - 1.0 + piece.score - highest, type=_NORMAL)
+        score = lowest - 1.0 + piece.score - highest if piece.type == _NORMAL else piece.score
+        merged.pieces.add(piece=piece.piece, score=score, type=piece.type)
     merged.trainer_spec.vocab_size = len(merged.pieces)
     staging = out.with_name(f"{out.name}.partial")
     staging.write_bytes(merged.SerializeToString())

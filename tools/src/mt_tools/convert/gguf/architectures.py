@@ -51,15 +51,37 @@ def _other_scale(config: Config) -> Iterator[str]:
         yield f"query_pre_attn_scalar={config['query_pre_attn_scalar']} with heads of {head_dim(config)}"
 
 
-def _other_windows(config: Config) -> Iterator[str]:
+_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
+
+
+def _refused_of_gemma_2(config: Config) -> Iterator[str]:
+    """Yield what is otherwise than in Gemma 2: without a cap llama.cpp takes the usual one."""
     yield from _other_scale(config)
-    kinds = config.get("layer_types") or []
-    if any((kind == "full_attention") != (number % 6 == 5) for number, kind in enumerate(kinds)):
+    yield from (f"{name}=null" for name in _CAPS if config.get(name) is None)
+    if _other_turns(config, 2):
+        yield "layer_types other than one sliding and one full in turn"
+
+
+def _refused_of_gemma_3(config: Config) -> Iterator[str]:
+    yield from _other_scale(config)
+    yield from (f"{name}={config[name]}" for name in (*_CAPS, "use_bidirectional_attention") if config.get(name))
+    if _other_turns(config, 6):
         yield "layer_types other than five sliding and one full in turn"
-    parameters = config.get("rope_parameters") or {}
-    local = parameters.get("sliding_attention", {}).get("rope_theta", config.get("rope_local_base_freq", 10_000.0))
+    sliding = (config.get("rope_parameters") or {}).get("sliding_attention", {})
+    local = sliding.get("rope_theta", config.get("rope_local_base_freq", 10_000.0))
     if local != 10_000.0:
         yield f"rope_local_base_freq={local}"
+    if sliding.get("rope_type", "default") != "default":
+        yield f"rope_type={sliding['rope_type']} in layers with a window"
+
+
+def _other_turns(config: Config, turn: int) -> bool:
+    """Return whether layers that see all tokens are others than the last of each ``turn``."""
+    kinds = config.get("layer_types") or []
+    every = config.get("sliding_window_pattern", turn) if not kinds else turn
+    return every != turn or any(
+        (kind == "full_attention") != (number % turn == turn - 1) for number, kind in enumerate(kinds)
+    )
 
 
 ARCHITECTURES = {
@@ -68,8 +90,8 @@ ARCHITECTURES = {
     "qwen2": GgufArchitecture("qwen2", refused=_no_window),
     "qwen3": GgufArchitecture("qwen3", refused=_no_window),
     "gemma": GgufArchitecture("gemma", adds_one=True),
-    "gemma2": GgufArchitecture("gemma2", adds_one=True, keys=_gemma_2, refused=_other_scale),
-    "gemma3_text": GgufArchitecture("gemma3", adds_one=True, keys=_gemma_3, refused=_other_windows),
+    "gemma2": GgufArchitecture("gemma2", adds_one=True, keys=_gemma_2, refused=_refused_of_gemma_2),
+    "gemma3_text": GgufArchitecture("gemma3", adds_one=True, keys=_gemma_3, refused=_refused_of_gemma_3),
 }
 """``model_type`` of ``config.json`` → what it is there."""
 

@@ -29,6 +29,8 @@ class Loftq(LinearAdapter[LowRankConfig]):
     """Trains A and B."""
 
     base_is_reference = False  # over a quantized one
+    corrects_base = True
+    """Whether it has what the base lost when it was quantized, which the weights as they were would get twice (``mt-export --merge``)."""
 
     def layer(self, base: nn.Module, place: Place) -> LoftqLinear:
         """See ``LinearAdapter``."""
