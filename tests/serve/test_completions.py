@@ -5,8 +5,9 @@ from __future__ import annotations
 import openai
 import pytest
 import torch
-from served import Server, model_of, running, scripted, twins
+from served import LatinTokenizer, Server, model_of, running, scripted, twins
 
+from mt_core import MtError
 from mt_tools import generate
 from mt_train import LoadedModel
 
@@ -106,3 +107,26 @@ def test_a_spelled_begin_token_is_no_second_one(tmp_path_factory: pytest.TempPat
 
     loaded = LoadedModel(None, Spelling(), 9)  # type: ignore[arg-type]
     assert text_ids(loaded, "<s>ab") == text_ids(loaded, "ab") == [1, *b"ab"]
+
+
+class Unrowed(LatinTokenizer):
+    """Reads ``<img>`` as a token for which the model has no row, as Gemma 3 1B's tokenizer does."""
+
+    def encode(self, text: str) -> list[int]:
+        first, *others = (super(Unrowed, self).encode(part) for part in text.split("<img>"))
+        return [*first, *(token for part in others for token in (self.size, *part))]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        raise MtError("it knows no offsets")
+
+
+def test_a_token_that_the_model_has_no_row_for_ends_no_server(loaded: LoadedModel) -> None:
+    tokenizer = Unrowed()
+    unrowed = LoadedModel(loaded.model, tokenizer, 128, loaded.eos_ids, vocabulary=tokenizer.size)
+    with running(model_of(unrowed)) as server:
+        asked = {"model": "tiny", "prompt": "x", "seed": 1}
+        status, told, _ = server.ask("POST", "/v1/completions", {**asked, "choices": ["<img>a", "b"]})
+        assert (status, told["error"]["param"]) == (400, "choices")
+        assert "'<img>a' has token 259 in it" in told["error"]["message"]
+        plain = server.complete(**asked, min_new_tokens=3)["choices"]
+        assert server.complete(**asked, min_new_tokens=3, stop="<img>")["choices"] == plain

@@ -10,7 +10,7 @@ from typing import Any
 
 import peft
 import pytest
-from served import running
+from served import model_of, running
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evals"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools" / "convert"))
@@ -21,6 +21,7 @@ from harness_worlds import FAMILIES, write_llama
 from mt_plugin_serve.chat import plan_chat
 from mt_plugin_serve.command import _open, _parser
 from mt_plugin_serve.completions import plan_completion
+from mt_plugin_serve.limits import Limits
 from mt_plugin_serve.models import Models, ServedModel
 from mt_tools import generate, template_of
 from mt_train import LoadedModel, load_adapters
@@ -77,3 +78,25 @@ def test_the_name_is_that_of_the_folder(tmp_path: Path) -> None:
     write_llama(tmp_path / "my-llama")
     models = _open(_parser().parse_args(["--weights", str(tmp_path / "my-llama")]))
     assert [model.name for model in models] == ["my-llama"]
+
+
+def test_a_text_gets_as_many_tokens_as_fit_into_its_share_of_the_cache(loaded: LoadedModel) -> None:
+    """With a cache of 100 places for a model of 128 tokens: a chat that names no number, and prompts up to the last place."""
+    with running(model_of(loaded), cache_tokens=100) as server:
+        assert server.ask("GET", "/v1/models")[1]["data"][0]["max_model_len"] == 101
+        for wished in ({}, {"max_completion_tokens": 120}):
+            found = server.chat("hi", logit_bias={str(loaded.eos_ids[0]): -100}, **wished)
+            assert found["usage"]["total_tokens"] == 101
+            assert found["choices"][0]["finish_reason"] == "length"
+        assert server.complete(prompt=[1] * 100, max_tokens=9)["usage"]["completion_tokens"] == 1
+        status, told, _ = server.ask("POST", "/v1/completions", {"model": "tiny", "prompt": [1] * 101})
+        assert (status, told["error"]["code"]) == (400, "context_length_exceeded")
+        assert "has 101 tokens, and the model takes 101 here with the new ones" in told["error"]["message"]
+
+
+def test_adapters_divide_the_cache_and_no_context_grows_by_it(loaded: LoadedModel) -> None:
+    template = template_of(loaded, "chatml")
+    models = Models({name: ServedModel(name, loaded, template, name) for name in ("a", "b")})
+    assert [each.loaded.max_seq_len for each in models.within(Limits(cache_tokens=100))] == [51, 51]
+    assert [each.loaded.max_seq_len for each in models.within(Limits(cache_tokens=10**6))] == [128, 128]
+    assert models.within(Limits()) is models

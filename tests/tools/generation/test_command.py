@@ -13,7 +13,8 @@ import pytest
 import torch
 import yaml
 
-from mt_tools.cli.generate import main
+from mt_core.errors import UsageError
+from mt_tools.cli.generate import _choices, main
 from mt_train.checkpoint.manifest import MANIFEST, RESERVED, read_manifest, write_manifest
 from mt_train.cli.train import main as train
 
@@ -71,6 +72,15 @@ def test_choices_come_from_a_file_too(run: Path, tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == "only, this\n"
 
 
+def test_a_line_of_choices_ends_at_a_line_break_alone_and_no_byte_order_mark_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "choices.txt"
+    file.write_bytes("\ufeffyes\r\nform\x0cfeed\nline\u2028separator\n".encode())
+    assert _choices(str(file)) == ("yes", "form\x0cfeed", "line\u2028separator")
+    file.write_text("yes\n\nno\n")
+    with pytest.raises(UsageError, match=r"line 2 of .*choices.txt is empty"):
+        _choices(str(file))
+
+
 def test_a_file_of_prompts_is_answered_and_continued(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +101,23 @@ def test_a_file_of_prompts_is_answered_and_continued(
     assert "seed was 0 and is 1" in capsys.readouterr().err
     assert main([*words, "--seed", "1", "--overwrite"]) == 0
     assert len(out.read_bytes().splitlines()) == 3
+
+
+def test_an_output_of_averaged_weights_goes_on_with_these_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    averaged = tmp_path / "run"
+    words = ["--model", "llama", "--train.steps", "2", "--model.n-layers", "1", "--callbacks", "ema"]
+    assert train([*words, "--output", str(averaged)]) == 0
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text('{"prompt": "The "}\n{"prompt": "A"}\n')
+    words = ["--run", str(averaged), "--prompts", str(prompts), "--out", str(out), "--max-new-tokens", "5"]
+    assert main([*words, "--averaged", "ema"]) == 0
+    out.write_bytes(out.read_bytes()[:-9])
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "averaged was 'ema' and is None" in capsys.readouterr().err
+    assert main([*words, "--averaged", "ema"]) == 0
 
 
 def test_a_bad_line_is_told_before_the_model_is_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from mt_core.data.shapes import conversation
 from mt_core.errors import DataError, OutputError, UsageError
 from mt_core.generation import GenerationConfig, SamplingRules
 from mt_tools.generation.answers import answer
 from mt_tools.generation.generate import generate
+from mt_tools.generation.media import NO_MEDIA, mark_row
 from mt_tools.generation.output import Output, settings_file
 from mt_tools.generation.progress import EVERY_SECONDS, Progress
 from mt_tools.generation.rows import read_rows
@@ -46,6 +48,22 @@ BAD = {
     "taken id": ('{"prompt": "x", "id": "a"}', "id 'a' is also that of line 1"),
     "taken line number": ('{"prompt": "x", "id": 2}', "id 2 is also that of line 2"),
     "taken key": ('{"prompt": "x", "text": "y"}', "has text, which the output writes itself"),
+    "system that is no text": (
+        '{"messages": [{"role": "user", "content": "x"}], "system": 3}',
+        "system must be a text, got 3",
+    ),
+    "two systems": (
+        '{"messages": [{"role": "system", "content": "x"}], "system": "y"}',
+        "messages begins with a system message, and system is another; keep one of them",
+    ),
+    "call without a name": (
+        '{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{}]}]}',
+        "turn 2 of messages, call 1 has no name of a function",
+    ),
+    "tools that are none": (
+        '{"messages": [{"role": "user", "content": "x"}], "tools": "hammer"}',
+        "tools must be a list of objects, or JSON text of one, got 'hammer'",
+    ),
     "key twice": ('{"prompt": "x", "prompt": "y"}', "key 'prompt' stands twice in one object"),
     "no number": ('{"prompt": "x", "score": NaN}', "NaN is not JSON"),
 }
@@ -94,7 +112,7 @@ def answer_rows(loaded: LoadedModel, prompts: Path, out: Path, *, batch_size: in
 
 
 PROMPTS = [
-    {"id": "one", "prompt": "ab", "kind": {"x": [1]}},
+    {"id": "one", "prompt": "ab", "kind": {"x": [1]}, "media": "print"},
     {"prompt": "é" * 9},
     {"messages": [{"role": "user", "content": "c"}]},
     {"id": 9, "prompt": "dddd"},
@@ -114,6 +132,34 @@ def test_each_prompt_gets_a_line_in_order_with_all_its_keys(loaded: LoadedModel,
     expected = [(text.text, text.finish, len(text.ids)) for text in alone]
     # the third is a conversation; the byte tokenizer begins both with the same token
     assert [(row["text"], row["finish"], row["tokens"]) for row in found] == expected
+
+
+def test_a_conversation_has_the_system_message_and_the_tools_of_its_row(tmp_path: Path) -> None:
+    """As a row of training, and ``apply_chat_template(messages, tools=tools)``; tools may be JSON text, as Parquet has them."""
+    asked = [{"role": "user", "content": "Where?"}]
+    tools = [{"type": "function", "function": {"name": "where", "parameters": {"type": "object"}}}]
+    system = {"role": "system", "content": "Be brief."}
+    rows = [
+        {"messages": asked, "system": "Be brief.", "tools": tools},
+        {"messages": [system, *asked], "tools": json.dumps(tools)},
+        {"messages": asked, "tools": None, "system": None},
+        {"messages": asked, "system": ""},
+    ]
+    read = read_rows(write_rows(tmp_path / "p.jsonl", rows))
+    found = [mark_row(row.content, NO_MEDIA, tmp_path) for row in read]
+    assert found == [[{**system, "tools": tools}, *asked]] * 2 + [asked] * 2
+    assert [set(row.content) for row in read] == [{"id", *row} for row in rows], "they are passed on as they are"
+
+
+def test_calls_in_a_conversation_are_read_as_those_of_training(tmp_path: Path) -> None:
+    """OpenAI writes arguments as JSON text, and no content beside a call."""
+    call = {"id": "1", "type": "function", "function": {"name": "where", "arguments": '{"x": 1}'}}
+    rows = [{"role": "user", "content": "Where?"}, {"role": "assistant", "tool_calls": [call]}]
+    rows += [{"role": "tool", "content": "Ulm", "tool_call_id": "1"}]
+    (row,) = read_rows(write_rows(tmp_path / "p.jsonl", [{"messages": rows}]))
+    found = mark_row(row.content, NO_MEDIA, tmp_path)
+    assert found == conversation({"id": "1", "messages": rows})
+    assert row.content == {"id": 1, "messages": rows}
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -183,3 +184,33 @@ def test_a_row_that_ends_within_its_choice_is_an_error_of_that_row_alone(loaded:
     last = {each.number: each for each in produced if each.is_last}
     assert "none of the choices" in str(last[short].error)
     assert (last[short].finish, last[other].error) == (None, None)
+
+
+class Unrowed(Spelled):
+    """Reads ``<|end|>`` as a token behind all that the model has rows for, as Gemma 3 1B's tokenizer does an image."""
+
+    eos_id = 259
+
+
+@pytest.mark.parametrize("rules", [SamplingRules(greedy=True), SamplingRules(num_beams=2)])
+def test_a_choice_with_a_token_that_has_no_row_is_refused(loaded: LoadedModel, rules: SamplingRules) -> None:
+    unrowed = LoadedModel(loaded.model, Unrowed(), 128, (259, 257), vocabulary=259)
+    with pytest.raises(
+        UsageError, match=r"'<\|end\|>a' has '<\|end\|>' in it, token id 259, and the model's embedding 259 rows"
+    ):
+        generate(unrowed, "x", GenerationConfig(rules=rules, choices=("yes", "<|end|>a")))
+    fine = GenerationConfig(rules=rules, choices=("yes", "no"))
+    assert generate(unrowed, "x", fine) == generate(loaded, "x", fine), "they end with an end token that has a row"
+    with pytest.raises(UsageError, match="has no end token"):
+        generate(LoadedModel(loaded.model, Unrowed(), 128, (259,), vocabulary=259), "x", fine)
+
+
+@pytest.mark.parametrize("rules", [SamplingRules(greedy=True), SamplingRules(num_beams=3)])
+def test_where_every_choice_would_be_a_repetition_the_model_chooses_all_the_same(
+    loaded: LoadedModel, rules: SamplingRules
+) -> None:
+    prompts, choices = [f"{number}: a b c z" for number in range(12)], ("a", "b", "c", "z")
+    barred = GenerationConfig(rules=replace(rules, no_repeat_ngram=1), choices=choices)
+    found = [text.text for text in generate(loaded, prompts, barred)]
+    assert found == [text.text for text in generate(loaded, prompts, GenerationConfig(rules=rules, choices=choices))]
+    assert len(set(found)) > 1

@@ -91,6 +91,9 @@ def test_each_rule_that_looks_back_equals_the_one_of_transformers(
     prompt, eos_ids = len(ids) // 2, [0, 1]
     expected = MinNewTokensLengthLogitsProcessor(prompt, least, eos_ids)(rows, values.clone())
     assert torch.equal(bar_early_end(values, [ids[prompt:]], eos_ids, least), expected)
+    unrowed = [*eos_ids, values.shape[1]]  # a token of the tokenizer that the model has no row for
+    expected = MinNewTokensLengthLogitsProcessor(prompt, least, unrowed)(rows, values.clone())
+    assert torch.equal(bar_early_end(values, [ids[prompt:]], unrowed, least), expected)
 
 
 @settings(deadline=None)

@@ -54,8 +54,7 @@ class Engine:
         self._models, self._metrics = models, metrics
         self.capacity = limits.max_rows + limits.max_queue
         loaded_of = {model.adapter: model.loaded for model in models}
-        if limits.cache_tokens is not None:
-            limits = replace(limits, cache_tokens=max(1, limits.cache_tokens // len(loaded_of)))
+        limits = replace(limits, cache_tokens=limits.cache_share(len(loaded_of)))
         self._queues = [_AdapterQueue(adapter, loaded, limits, metrics) for adapter, loaded in loaded_of.items()]
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)

@@ -42,6 +42,10 @@ class Limits:
         if faults := find_faults(vars(self)):
             raise UsageError("\n".join(faults))
 
+    def cache_share(self, adapters: int) -> int | None:
+        """Return the places of the cache that each of so many adapters has; ``None`` for as many as it needs."""
+        return None if self.cache_tokens is None else max(1, self.cache_tokens // adapters)
+
     @property
     def max_body(self) -> int:
         """Return the size of a body in bytes."""

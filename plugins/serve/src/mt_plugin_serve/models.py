@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from mt_train import LoadedModel, SeveralAdapters
 
 from .errors import ApiError
 from .fields import show
+from .limits import Limits
 from .tool_calls import CallReader, find_reader
 
 
@@ -55,6 +56,19 @@ class Models:
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
+
+    def within(self, limits: Limits) -> Models:
+        """Return the same models, each with a context that fits into its share of the cache: the last new token takes no place."""
+        share = limits.cache_share(len({model.adapter for model in self}))
+        if share is None:
+            return self
+        fitting = {
+            model.name: replace(
+                model, loaded=replace(model.loaded, max_seq_len=min(model.loaded.max_seq_len, share + 1))
+            )
+            for model in self
+        }
+        return Models(fitting, self.several)
 
     def find(self, name: str) -> ServedModel:
         """Return a model by its name. Raises ``ApiError`` that says which there are."""

@@ -153,7 +153,7 @@ def _check_room(model: ServedModel, prompt: PromptIds, name: str) -> None:
     count, most = len(split_prompt(prompt)[0]), model.loaded.max_seq_len
     if count >= most:
         raise ApiError(
-            f"{name}: the prompt has {count:,} tokens, and the model takes {most:,} with the new ones; shorten it",
+            f"{name}: the prompt has {count:,} tokens, and the model takes {most:,} here with the new ones; shorten it",
             field=name.partition("[")[0],
             code="context_length_exceeded",
         )

@@ -38,7 +38,7 @@ def serve(
     ``report`` gets what the console is to show. ``ready`` is called once requests are answered, with a function that any thread may
     end the server with.
     """
-    metrics = Metrics()
+    models, metrics = models.within(limits), Metrics()
     engine = Engine(models, limits, metrics)
     service = Service(models, engine, metrics, limits)
     server = _Server(service.app(access, report), limits.grace)

@@ -178,6 +178,8 @@ def _answer_file(arguments: argparse.Namespace, wishes: GenerationConfig, templa
     parts, checkpoint = find_source(arguments)
     backend = None if arguments.backend is None else build_backend(arguments, parts, wishes)
     settings = _settings(parts.config, checkpoint, wishes, template)
+    if arguments.averaged is not None:
+        settings = {**settings, "averaged": arguments.averaged}
     if arguments.dtype != "auto":
         settings = {**settings, "dtype": arguments.dtype}
     if arguments.quantizer is not None:
@@ -251,7 +253,9 @@ def _choices(given: str) -> tuple[str, ...]:
     """The lines of a file, or the parts between commas. Raises ``UsageError`` for an empty or a repeated one."""
     is_file = _is_file(given)
     try:
-        parts = read_small_text(Path(given), most=MOST_CHOICE_BYTES).splitlines() if is_file else given.split(",")
+        parts = (
+            _lines(read_small_text(Path(given), "utf-8-sig", most=MOST_CHOICE_BYTES)) if is_file else given.split(",")
+        )
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"cannot read the choices {given}: {error}; it has to be UTF-8, a choice in each line"
@@ -264,6 +268,11 @@ def _choices(given: str) -> tuple[str, ...]:
     if twice := sorted(part for part, count in Counter(parts).items() if count > 1):
         raise UsageError(f"--choices has {twice[0]!r} twice; name each once")
     return tuple(parts)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text; unlike ``splitlines`` it leaves other separators in them."""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _is_file(given: str) -> bool:

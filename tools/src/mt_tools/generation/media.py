@@ -8,8 +8,10 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
+from mt_core.data.media_parts import media_parts
 from mt_core.errors import UsageError
-from mt_core.rows import MediaPart
+from mt_core.rows import MediaPart, Message
+from mt_tools.generation.rows import prompt_turns
 from mt_train.data.media.marks import mark_parts
 from mt_train.data.media.rules import FILES, MediaRules
 
@@ -75,13 +77,15 @@ class MediaFiles:
         return MediaText(row["prompt"], row.get("media", ()))
 
 
-def mark_row(content: Mapping[str, Any], rules: MediaRules, folder: Path) -> str | MediaText | list[dict[str, Any]]:
+def mark_row(content: Mapping[str, Any], rules: MediaRules, folder: Path) -> str | MediaText | list[Message]:
     """Return the prompt of a row, with media where it has fields for them; files lie below ``folder``. Raises ``DataError``."""
     row: Mapping[str, Any] = content
     if rules.kinds:
         row, _ = mark_parts(content, replace(rules, roots=(folder,)))
-    prompt = row.get("prompt", row.get("messages"))
-    return MediaText(prompt, row["media"]) if isinstance(prompt, str) and row.get("media") else prompt
+    if "messages" in row:
+        return prompt_turns(row)
+    parts = media_parts(row)  # what the file itself says under "media" is none
+    return MediaText(row["prompt"], parts) if parts else row["prompt"]
 
 
 def _real(file: str) -> Path:

@@ -9,9 +9,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from mt_core.data.media_parts import media_of
+from mt_core.data.tools import calls_of, tools_of
 from mt_core.errors import DataError
 from mt_core.files import bounded_lines
 from mt_core.files.strict_json import parse_json
+from mt_core.rows import Message, Row
 from mt_train.config.reading import read_small
 
 WRITTEN = ("text", "finish", "tokens")
@@ -98,6 +101,7 @@ def _check_prompt(content: Mapping[str, Any]) -> None:
     value = content[given[0]]
     if given == ["messages"]:
         _check_messages(value)
+        prompt_turns({"id": None, **content})
     elif not isinstance(value, str) or not value:
         raise ValueError(f"prompt must be a text that is not empty, got {shorten(value)}")
 
@@ -106,11 +110,44 @@ def _check_messages(value: Any) -> None:
     if not isinstance(value, list) or not value:
         raise ValueError(f"messages must be a list of at least one turn, got {shorten(value)}")
     for number, message in enumerate(value, 1):
-        fine = isinstance(message, dict) and all(isinstance(message.get(key), str) for key in ("role", "content"))
+        fine = isinstance(message, dict) and isinstance(message.get("role"), str)
+        if fine and message.get("content") is None and message.get("tool_calls"):
+            continue  # as OpenAI writes a turn that only calls tools
+        fine = fine and isinstance(message.get("content"), str)
         if not fine:
             raise ValueError(
                 f'turn {number} of messages must be {{"role": "…", "content": "…"}} with texts, got {shorten(message)}'
             )
+
+
+def prompt_turns(row: Row) -> list[Message]:
+    """Return the messages of a row, with its ``system`` message in front and its ``tools``, as a row of training has them.
+
+    Tools and arguments of calls may be JSON text. Raises ``ValueError``.
+    """
+    messages, system = [_with_calls(*each) for each in enumerate(row["messages"], 1)], row.get("system")
+    if not isinstance(system, str | None):
+        raise ValueError(f"system must be a text, got {shorten(system)}")
+    if system and messages[0]["role"] == "system":
+        raise ValueError("messages begins with a system message, and system is another; keep one of them")
+    if system:
+        messages.insert(0, {"role": "system", "content": system, **media_of(row, "system")})
+    try:
+        tools = tools_of(row)
+    except DataError as error:
+        raise ValueError(
+            f"tools must be a list of objects, or JSON text of one, got {shorten(row['tools'])}; rename it where it means something else"
+        ) from error
+    return [{**messages[0], "tools": tools}, *messages[1:]] if tools else messages
+
+
+def _with_calls(number: int, message: Message) -> Message:
+    if not message.get("tool_calls"):
+        return message
+    try:
+        return {"content": None, **message, "tool_calls": calls_of(message, f"turn {number} of messages")}
+    except DataError as error:
+        raise ValueError(str(error)) from error
 
 
 def shorten(value: Any) -> str:

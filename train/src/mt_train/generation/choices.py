@@ -62,6 +62,15 @@ class Choices:
                 )
         self._fine.add((ends, stop))
 
+    def refuse_beyond(self, rows: int) -> None:
+        """Raise ``UsageError`` for a string with a token that has none of so many rows of an embedding."""
+        for string, ids in self._listed:
+            if (token := max(ids, default=-1)) >= rows:
+                raise UsageError(
+                    f"the choice {string!r} has {self._spell(string, token)} in it, token id {token}, and the model's embedding"
+                    f" {rows} rows; leave that out of the choice"
+                )
+
     def _spell(self, string: str, token: int) -> str:
         """Return the part of a string that is this token, or its id where the tokenizer does not say which that is."""
         try:

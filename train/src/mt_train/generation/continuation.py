@@ -212,9 +212,12 @@ class _Parts:
 
 
 def _build_choices(loaded: LoadedModel, config: GenerationConfig) -> Choices:
-    if not loaded.eos_ids:
+    ends = [token for token in loaded.eos_ids if loaded.vocabulary is None or token < loaded.vocabulary]
+    if not ends:
         raise UsageError("the tokenizer has no end token, which has to follow a choice; name it (tokenizer.eos_token)")
-    choices = Choices(config.choices, loaded.tokenizer, loaded.eos_ids[0])
+    choices = Choices(config.choices, loaded.tokenizer, ends[0])
+    if loaded.vocabulary is not None:
+        choices.refuse_beyond(loaded.vocabulary)
     if choices.longest > config.max_new_tokens:
         raise UsageError(
             f"the longest choice has {choices.longest} tokens with its end, and max_new_tokens is"

@@ -83,21 +83,23 @@ def bar_repeated_ngrams(logits_BV: Tensor, ids_BT: Tensor, size: int) -> Tensor:
 def bar_early_end(logits_BV: Tensor, new: Sequence[Sequence[int]], eos_ids: Sequence[int], least: int) -> Tensor:
     """No end token before ``least`` new tokens."""
     early = [row for row, tokens in enumerate(new) if len(tokens) < least]
-    if not early or not eos_ids:
+    ends = [token for token in eos_ids if token < logits_BV.shape[-1]]  # a tokenizer may have one without a row
+    if not early or not ends:
         return logits_BV
     logits_BV = logits_BV.clone()
-    logits_BV[torch.tensor(early)[:, None], torch.tensor(list(eos_ids))] = -torch.inf
+    logits_BV[torch.tensor(early)[:, None], torch.tensor(ends)] = -torch.inf
     return logits_BV
 
 
-def keep_allowed(logits_BV: Tensor, allowed: Sequence[Sequence[int]], group: int = 1) -> Tensor:
-    """Keep only the allowed tokens of each row; where other rules bar all of those in a whole group, the allowed ones win."""
+def keep_allowed(logits_BV: Tensor, unbarred_BV: Tensor, allowed: Sequence[Sequence[int]], group: int = 1) -> Tensor:
+    """Keep only the allowed tokens of each row; where other rules bar all of those in a whole group, these are as if unbarred."""
     mask_BV = torch.full_like(logits_BV, -torch.inf)
     for row, tokens in enumerate(allowed):
         mask_BV[row, list(tokens)] = 0
     kept_BV = logits_BV + mask_BV
     stuck_B = kept_BV.amax(-1).isneginf().view(-1, group).all(-1).repeat_interleave(group)
-    return torch.where(stuck_B[:, None], mask_BV, kept_BV)
+    least = torch.finfo(logits_BV.dtype).min  # the model itself may bar all of them
+    return torch.where(stuck_B[:, None], unbarred_BV.clamp(min=least) + mask_BV, kept_BV)
 
 
 def adjust(logits_BV: Tensor, history: History, rules: SamplingRules) -> Tensor:
@@ -108,8 +110,11 @@ def adjust(logits_BV: Tensor, history: History, rules: SamplingRules) -> Tensor:
     if rules.frequency_penalty or rules.presence_penalty:
         new_BT = pad_rows(history.new, device)
         logits_BV = penalize_frequency(logits_BV, new_BT, rules.frequency_penalty, rules.presence_penalty)
+    unbarred_BV = logits_BV
     if rules.no_repeat_ngram is not None:
         logits_BV = bar_repeated_ngrams(logits_BV, pad_rows(history.ids, device), rules.no_repeat_ngram)
     if rules.min_new_tokens:
         logits_BV = bar_early_end(logits_BV, history.new, history.eos_ids, rules.min_new_tokens)
-    return logits_BV if history.allowed is None else keep_allowed(logits_BV, history.allowed, history.group)
+    if history.allowed is None:
+        return logits_BV
+    return keep_allowed(logits_BV, unbarred_BV, history.allowed, history.group)
