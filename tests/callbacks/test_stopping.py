@@ -104,6 +104,27 @@ def test_evaluations_that_are_too_few_to_end_the_run_are_said() -> None:
     assert start(EarlyStopping(EarlyStoppingConfig(patience=3, metric="loss")), every=None) is None
 
 
+def test_evaluations_after_epochs_are_counted_as_well() -> None:
+    def say(step: int = 0, **train: float | None) -> str | None:
+        config = {
+            "checkpoint": {"best": "eval_loss:min"},
+            "eval": {"every_steps": None, "every_epochs": 2},
+            "train": {"steps": None, "epochs": None, **train},
+        }
+        context = CallbackContext(step=step, total_steps=99, output=None, config=config, evaluates=True)
+        answer = EarlyStopping(EarlyStoppingConfig(patience=3)).on_run_start(context)
+        return answer and answer.say
+
+    assert say(epochs=9) is None, "after 2, 4, 6 and 8"
+    assert say(epochs=8.5) is None
+    assert say(steps=99) is None, "nobody knows how many epochs these are"
+    few = say(epochs=8)
+    assert few is not None
+    assert few.startswith("3 evaluations before the last step (eval.every_epochs 2) cannot end the run, which takes 4")
+    assert "2 evaluations" in str(say(epochs=9, step=55)), "five of the nine are over"
+    assert "0 evaluations" in str(say()), "one epoch"
+
+
 def test_an_evaluation_that_runs_at_every_second_alone_comes_half_as_often() -> None:
     def say(every: int) -> str | None:
         callback = EarlyStopping(EarlyStoppingConfig(metric="eval_squad_f1", patience=3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -183,6 +183,22 @@ def test_an_evaluation_that_was_cut_short_is_made_first_by_the_resumed_run() -> 
     figures = [{**record.as_dict(), "tokens_per_second": 0, "data_wait_seconds": 0} for record in whole.records]
     again = [{**r.as_dict(), "tokens_per_second": 0, "data_wait_seconds": 0} for r in first.records + second.records]
     assert again == figures
+
+
+def test_the_figures_of_an_evaluation_that_was_cut_short_come_into_the_checkpoint_of_their_step() -> None:
+    """Else the best checkpoint of the run is another one, and every resume from it evaluates anew."""
+    saved: list[tuple[int, bool, dict[str, float]]] = []
+    first, second = Scene(), Scene()
+    first.cut_short = True
+    pending = first.run(Stub(), steps=2).pending
+
+    def save(progress: Progress, figures: Mapping[str, float]) -> None:
+        saved.append((progress.step, progress.pending is not None, dict(figures)))
+
+    second.hooks = replace(second.hooks, save=save)
+    second.run(Stub(), start=2, steps=2, pending=pending)
+    assert saved == [(2, False, {"eval_loss": 2.0})]
+    assert second.finished
 
 
 def test_what_is_asked_for_after_an_update_holds_for_that_step() -> None:

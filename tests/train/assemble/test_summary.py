@@ -46,3 +46,26 @@ def test_the_next_command_converses_where_the_rows_are_turns_of_a_template(
     }
     train(raw, output=tmp_path / "run")
     assert f"mt-generate --run {tmp_path / 'run'} {option}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("length", "shorter", "option"),
+    [({"epochs": 2}, {"steps": 3}, "--train.steps 8"), ({"steps": 4}, {"epochs": 1}, "--train.epochs 4")],
+)
+def test_a_resume_in_another_unit_that_asks_for_fewer_steps_than_there_are_says_so_and_names_a_longer_run(
+    length: dict[str, int], shorter: dict[str, int], option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(PAIR) + "\n" for _ in range(4)))
+    raw = {
+        "model": {"name": "llama", **SHAPE},
+        "dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")},
+        "data": {"workers": 1, "eval": None},
+        "train": {**length, "micro_batch_size": 2, "sequence_len": 128},
+        "objective": "sft",
+    }
+    assert train(raw, output=tmp_path / "run").steps == 4
+    capsys.readouterr()
+    assert train({"train": shorter}, resume=tmp_path / "run").steps == 4
+    shown = capsys.readouterr()
+    assert f"mt-train --resume {tmp_path / 'run'} {option}\n" in shown.out
+    assert f"had made more than {shorter.get('steps', 2)} steps before, so none was trained now" in shown.err

@@ -73,6 +73,8 @@ def test_each_name_stands_once_and_none_is_a_slot_or_section_of_ours() -> None:
         ({"peft_config": {"r": 8}}, "peft_config of TRL is --adapter here; with its options as keys below it. r of peft is"),
         ({"arguments": {"max_steps": 8}}, "arguments: no such slot or section. max_steps of the Hugging Face Trainer"),
         ({"stage": "sft"}, "stage of LLaMA-Factory is --objective here"),
+        ({"log_level": "info"}, "log_level of the Hugging Face Trainer is --log.console-level or --log.file-level here."),
+        ({"train": {"pad_to_multiple_of": 8}}, "pad_to_multiple_of of TRL is --data.pad-multiple here."),
     ],
     ids=str,
 )  # fmt: skip

@@ -334,8 +334,24 @@ def test_rows_with_a_place_of_media_and_none_are_counted_where_something_reads_s
     assert read("dna", "image").report.rows_without_media == 2
 
 
+def test_rows_in_two_forms_are_told_where_no_template_is_chosen() -> None:
+    def read(*systems: str | None, differ: bool = True) -> RowStatistics:
+        source = Texts([{"prompt": "a", "response": "b", "system": system} for system in systems])
+        rules = Rules(max_len=8, truncation="error", bos_id=1, stop_ids=frozenset([2]), forms_differ=differ)
+        return finish(encode(source, range(len(systems)), source, rules))
+
+    (line,) = findings(read("Be brief.", "", None, "Be kind."), "training")
+    assert line.startswith("training: 2 of 4 rows are written as plain text, and the others by the tokenizer's chat")
+    assert "(r:1, r:2)" in line
+    assert "--data.template own, plain" in line
+    assert findings(read("Be brief.", "Be kind."), "training") == []
+    assert findings(read("", None), "training") == []
+    assert findings(read("Be brief.", "", differ=False), "training") == []
+    assert findings(read("Be brief.") + read(""), "training"), "also where chunks are added up"
+
+
 def test_every_threshold_is_broken_by_a_test_above() -> None:
-    assert len(THRESHOLDS) == len(BROKEN) + 3
+    assert len(THRESHOLDS) == len(BROKEN) + 4
 
 
 def test_strict_refuses_all_findings_at_once() -> None:

@@ -141,7 +141,7 @@ def train(
         pending, progress.pending = progress.pending, None
         control = hooks.on_record(replace(pending, evaluation=evaluation))
         progress.ended |= control.stop
-        if hooks.save is not None and (control.stop or control.save):
+        if hooks.save is not None and (evaluation or control.stop or control.save):  # the checkpoint has no figures yet
             hooks.save(progress, evaluation)
     while progress.step < total_steps and not progress.ended:
         began = time.perf_counter()

@@ -114,13 +114,13 @@ class EarlyStopping:
     def _too_late(self, context: CallbackContext) -> Control | None:
         """Evaluations that are needed: a first one to compare with, and those in a row without a new best."""
         assert self._goal is not None, "on_run_start has found it"
-        every = context.config["eval"]["every_steps"]
-        between = (every or 0) * self._goal.every
-        coming = (context.total_steps - 1) // between - context.step // between if between else 0
+        coming = _evaluations_to_come(context, self._goal.every)
         needed = self._config.patience - self._waited + (self._best == math.inf)
-        if coming >= needed:
+        if coming is None or coming >= needed:
             return None
-        told = f"eval.every_steps {every or 'none'}" + f", the evaluation's every: {self._goal.every}" * (
+        pace = context.config["eval"]
+        unit = "every_epochs" if pace.get("every_epochs") else "every_steps"
+        told = f"eval.{unit} {pace[unit] or 'none'}" + f", the evaluation's every: {self._goal.every}" * (
             self._goal.every > 1
         )
         return Control(
@@ -153,6 +153,21 @@ class EarlyStopping:
         """Go on waiting, unless it is for another figure by then."""
         self._best, self._waited = math.inf if state["best"] is None else state["best"], state["waited"]
         self._before = state.get("goal", "")
+
+
+def _evaluations_to_come(context: CallbackContext, nth: int) -> int | None:
+    """Return how many evaluations come before the last step, each ``nth`` alone; ``None`` where the number of passes over the rows is
+    not known. In a resumed run that of the passes so far follows from the share of its steps."""
+    pace = context.config["eval"]
+    if not (epochs := pace.get("every_epochs")):
+        between = (pace["every_steps"] or 0) * nth
+        return (context.total_steps - 1) // between - context.step // between if between else 0
+    length = context.config["train"]
+    if length["steps"] is not None:
+        return None
+    passes = length["epochs"] or 1
+    done = math.floor(passes * context.step / context.total_steps)
+    return int((math.ceil(passes) - 1) // (epochs * nth) - done // (epochs * nth))
 
 
 class Best:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from mt_train.config.data import DataConfig
 from mt_train.config.texts import OWN, PLAIN, TEMPLATES
 from mt_train.data.templates import build_template
 
+PUBLISHED = Path(__file__).parent / "published"
 NAMED = [name for name in TEMPLATES if name not in (OWN, PLAIN)]
 LOOKING_AHEAD = {
     "deepseek_r1": "a prompt opens the thoughts",
@@ -355,6 +357,34 @@ def test_what_a_message_says_itself_wins(tokenizers: dict[str, Any]) -> None:
     assert trained_text(byte, change_turn(3, train=True), train_on="last")[0] == "<|user|>\ntwo<|end|>"
     assert trained_text(byte, change_turn(3, train=True), PLAIN) == ["1two2"]
     assert trained_text(byte, change_turn(0, train=False), train_on="all")[0] == "<|user|>\none<|end|>"
+
+
+FIRST = [{"role": "assistant", "content": "Hello!"}, *TURNS[1:3]]
+"""A conversation that the assistant opens, as many of ShareGPT are."""
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMED) - {"gemma", "llama2", "mistral"}))
+def test_an_answer_that_comes_first_is_trained_on_as_later_ones_are(tokenizers: dict[str, Any], name: str) -> None:
+    """Templates that look at the first message cannot write a prompt without any; three refuse such a conversation themselves."""
+    byte, later = tokenizers["byte"], [TURNS[1], *FIRST]
+    expected = [text.strip() for text in trained_text(byte, later, name)]
+    assert [text.strip() for text in trained_text(byte, FIRST, name)] == expected
+    assert [text.strip() for text in trained_text(byte, FIRST[:1], name)] == expected[:1], "also where nobody asks"
+    assert len(trained_text(byte, FIRST[:1], name, train_on="all")[0]) >= len(expected[0])
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_answer_that_comes_first_is_trained_on_where_trl_marks_it(
+    tokenizers: dict[str, Any], name: str, count: int
+) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    marked = (PUBLISHED / f"{name}_training.jinja").read_text("utf-8")
+    names = {"bos_token": "", "eos_token": "<|endoftext|>", "return_assistant_tokens_mask": True}
+    (text,), (spans,) = render_jinja_template([FIRST[:count]], chat_template=marked, **names)
+    found = trained_text(tokenizers["byte"], FIRST[:count], name)
+    assert [each.strip() for each in found] == [text[start:end].strip() for start, end in spans]
 
 
 @pytest.mark.parametrize("name", ["phi3", PLAIN])

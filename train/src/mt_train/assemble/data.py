@@ -212,6 +212,7 @@ def _rules(config: RunConfig, tokenizer: Tokenizer, template: Template) -> Rules
         on_bad_row=data.on_bad_row,
         max_bad_rows=data.max_bad_rows,
         special_texts=special_tokens_of(tokenizer),
+        forms_differ=data.template is None and data.system is None,
         bos_id=begin[0] if begin else tokenizer.bos_id,
         begins=bool(begin),
         stop_ids=frozenset(() if stop_text else {*eos, *template.stop_ids}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mt_core.data.text_ids import begin_ids
@@ -33,6 +34,10 @@ def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int
     early = f" of {total_steps}" if outcome.steps < total_steps else ""
     now = f", {outcome.steps - from_step} of them now," if from_step else ""
     show(f"done: {outcome.steps}{early} step{'s' * (total_steps != 1)}{now} in {duration(outcome.seconds)}{loss}")
+    if from_step > total_steps:
+        notice(
+            f"notice: the run had made more than {total_steps:,} steps before, so none was trained now; ask for more of them"
+        )
     if text := parts.offers["dataset"].component.notice:
         notice(f"notice: {text}")
     if outcome.output is None:
@@ -40,12 +45,16 @@ def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int
     show(f"run folder: {outcome.output}")
     show("next:")
     show(f"  mt-generate --run {outcome.output} {_input_to_try(data, parts)}")
-    show(f"  mt-train --resume {outcome.output} {_twice_as_long(parts.config.train, total_steps)}")
+    show(f"  mt-train --resume {outcome.output} {_twice_as_long(parts.config.train, total_steps, outcome.steps)}")
 
 
-def _twice_as_long(train: TrainConfig, total_steps: int) -> str:
-    """Return the option for a run twice as long, in the unit of the config: twice what it was to have, also where it ended early."""
-    return f"--train.epochs {2 * train.epochs:g}" if train.epochs else f"--train.steps {2 * total_steps}"
+def _twice_as_long(train: TrainConfig, total_steps: int, steps: int) -> str:
+    """Return the option for a run twice as long, in the unit of the config: twice what it was to have, also where it ended early, or
+    what it has made, where that is more."""
+    if not train.epochs:
+        return f"--train.steps {2 * max(total_steps, steps)}"
+    epochs = 2 * train.epochs if steps <= total_steps else math.ceil(2 * train.epochs * steps / total_steps)
+    return f"--train.epochs {epochs:g}"
 
 
 def _input_to_try(data: RunData, parts: Parts) -> str:

@@ -24,6 +24,7 @@ from mt_train.data.outcomes import Outcome, encode_rows
 from mt_train.data.row_statistics import NO_TRAINED_TOKEN, RowStatistics
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.special_texts import special_token_finder
+from mt_train.data.written_forms import is_plain
 
 if TYPE_CHECKING:
     from mt_train.data.media.reader import MediaReader
@@ -38,6 +39,8 @@ class Rules(Lengths):
     max_bad_rows: int = 100
     special_texts: tuple[str, ...] = ()
     """Special tokens that are read as text where a row spells them."""
+    forms_differ: bool = False
+    """Whether each row says by its fields in which form it is written, as no template is chosen for all."""
     media: MediaRules | None = None
     """Rules for parts that are no text; a run without encoders has none."""
     reader: MediaReader | None = None
@@ -66,6 +69,8 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
             samples.report.lacks_media(row["id"])
         if spells(row):
             samples.report.spells(row["id"])
+        if rules.forms_differ and (plain := is_plain(row)) is not None:
+            samples.report.write_down(row["id"], plain=plain)
         return row
 
     for outcome in encode_rows(read, indices, objective):

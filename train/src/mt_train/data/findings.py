@@ -37,6 +37,10 @@ def _dropped_rows(report: RowStatistics) -> int:
     return report.rows_dropped.total()
 
 
+def _count_plain_beside_turns(report: RowStatistics) -> int:
+    return report.rows_plain if report.rows_in_turns else 0
+
+
 def _count_doubled_begins(report: RowStatistics) -> int:
     return sum(samples for count, samples in report.begin_tokens.items() if count > 1)
 
@@ -104,6 +108,14 @@ THRESHOLDS = (
         above=0,
         advice="name their files in the field of their kind, such as images (--data.columns), or take the place out",
         kind=kinds.NO_MEDIA,
+    ),
+    Threshold(
+        what="rows are written as plain text, and the others by the tokenizer's chat template",
+        count=_count_plain_beside_turns,
+        of=lambda report: report.rows_plain + report.rows_in_turns,
+        above=0,
+        advice="a system message or a history makes that difference; write all in one form: --data.template own, plain, chatml …",
+        kind=kinds.PLAIN_TEXT,
     ),
     Threshold(
         what="rows are duplicates",

@@ -19,6 +19,7 @@ PLACES = 5
 BAD_ROW, NO_TRAINED_TOKEN = "bad row", "no trained token"
 TRUNCATED, NO_STOP, NO_BEGIN, TWO_BEGINS = "truncated", "no stop token", "no begin token", "two begin tokens in a row"
 SPELLING, NO_MEDIA = "special tokens as text", "a place for media, and none"
+PLAIN_TEXT = "as plain text"
 DUPLICATE, ALSO_TRAINED = "duplicate", "also trained on"
 
 
@@ -60,6 +61,10 @@ class RowStatistics:
     """Rows whose text spells a special token, which is read as text."""
     rows_without_media: int = 0
     """Rows without media that have a place for some, such as ``<image>``, which is read as text."""
+    rows_plain: int = 0
+    """Rows that are written as plain text, and ``rows_in_turns`` by the tokenizer's template: each by its fields, where ``data.template``
+    does not say it for all."""
+    rows_in_turns: int = 0
     duplicates: int = 0
     """Rows with the ids and trained places of an earlier one."""
     also_trained: int = 0
@@ -101,6 +106,13 @@ class RowStatistics:
         """Count a row with a place for media, and none to stand there."""
         self.rows_without_media += 1
         self.note(NO_MEDIA, row_id)
+
+    def write_down(self, row_id: str, *, plain: bool) -> None:
+        """Count a row by the form in which it is written."""
+        self.rows_plain += plain
+        self.rows_in_turns += not plain
+        if plain:
+            self.note(PLAIN_TEXT, row_id)
 
     def truncate(self, before: Sample, after: Sample) -> None:
         """Count a row that was cut."""

@@ -38,7 +38,8 @@ def trained_spans(
 ) -> list[Span]:
     """The spans of a conversation. Raises ``DataError`` where a turn cannot be told from the others, or loses what it says."""
     wanted = trained_turns(messages, train_on)
-    if all(wanted) and not any("weight" in message for message in messages):
+    speaks_alone = train_on != "all" and all(message["role"] == "assistant" for message in messages)
+    if all(wanted) and not speaks_alone and not any("weight" in message for message in messages):
         return [Span(0, len(written.text), 1.0)]
     places = [place for place, is_wanted in enumerate(wanted) if is_wanted]
     return list(_Conversation(source, messages, written, places, of_all=train_on == "all").spans())
@@ -115,11 +116,31 @@ class _Conversation:
     def _length(self, count: int, *, speak: bool = False) -> int | None:
         """Return how many characters of the text the first messages are; ``None`` where it does not begin with them."""
         text, ends, messages = self._text, self._written.ends, self._messages
+        rendered: str | None
         if ends is not None and count >= (self._source.fewest_messages or 0):
             known, rendered = ends[count], self._source.tail(messages, speak=speak)
+        elif not count and speak:
+            known, rendered = 0, self._begin
         else:
-            known, rendered = 0, self._source.render(messages[:count], speak=speak) if count or speak else ""
-        return known + len(rendered) if text.startswith(rendered, known) else None
+            known, rendered = 0, self._source.render(messages[:count], speak=speak) if count else ""
+        return known + len(rendered) if rendered is not None and text.startswith(rendered, known) else None
+
+    @cached_property
+    def _begin(self) -> str | None:
+        """A prompt without any message, for an answer that comes first; ``None`` where the template looks at the first message."""
+        try:
+            return self._source.render([], speak=True)
+        except DataError:
+            return None
+
+    def _prompt(self, messages: Sequence[Message]) -> str:
+        """Return a prompt for an answer after ``messages``, or what the template writes behind a question where it needs one."""
+        if messages:
+            return self._source.render(messages, speak=True)
+        if self._begin is not None:
+            return self._begin
+        asked: list[Message] = [{"role": "user", "content": PROBE}]
+        return self._source.render(asked, speak=True).removeprefix(self._source.render(asked))
 
     def _region(self, place: int) -> tuple[int, int]:
         """Return where a turn stands that the prefix does not show. Raises ``DataError`` where it is written with less than it says."""
@@ -137,7 +158,7 @@ class _Conversation:
         messages, turn = self._messages[:place], self._text[start:end]
         if self._messages[place]["role"] != "assistant":
             return start
-        prompt = self._source.render(messages, speak=True)
+        prompt = self._prompt(messages)
         sizes = range(min(len(prompt), len(turn), _LONGEST_HEADER), 0, -1)
         if size := next((size for size in sizes if prompt.endswith(turn[:size])), 0):
             return start + size
