@@ -11,6 +11,7 @@ import pytest
 from mt_core.errors import ComponentError, ConfigError
 from mt_core.evaluation import EvaluationComponent, Findings
 from mt_tools.cli.eval import main as evaluate
+from mt_tools.report.evaluations import read_evaluations
 from mt_train import check_config, train
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.evaluate.subject import EvaluationStopped
@@ -44,6 +45,10 @@ class Token(Fails):
     def run(self, subject):
         return Findings(figures={"accuracy": 1.0})
 
+class Nothing(Fails):
+    def run(self, subject):
+        return Findings(figures={"mean": float("nan")}, groups={"all": {"mean": float("inf"), "count": 0}})
+
 class Odd(Fails):
     def run(self, subject):
         return {"accuracy": 1.0}
@@ -64,7 +69,8 @@ class Asks:
 def mt_evaluations():
     def offer(name, build, needs="scores"):
         return EvaluationComponent(name=name, build=build, needs=frozenset({needs}), summary="for a test")
-    return [offer("likely", Likely), offer("fails", Fails), offer("odd", Odd), offer("token", Token), offer("writes", Writes, "texts")]
+    kinds = [("likely", Likely), ("fails", Fails), ("odd", Odd), ("token", Token), ("nothing", Nothing)]
+    return [offer("writes", Writes, "texts"), *(offer(*kind) for kind in kinds)]
 
 @hookimpl
 def mt_callbacks():
@@ -113,6 +119,19 @@ def test_figures_are_in_the_record_and_groups_in_a_file_of_their_own(tmp_path: P
         assert line["figures"]["mean"] == line["groups"]["all"]["mean"] == found[line["step"]]
         assert (line["evaluation"], line["requests"], line["notes"]) == ("likely", 2, ["two words"])
         assert line["seconds"] > 0
+
+
+def test_a_figure_that_is_no_number_is_null_in_the_file(tmp_path: Path) -> None:
+    train(raw_config("nothing", steps=1), output=tmp_path / "run")
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    (text,) = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
+    line = json.loads(text, parse_constant=refuse)
+    assert line["figures"] == {"mean": None}
+    assert line["groups"] == {"all": {"mean": None, "count": 0}}
+    assert read_evaluations(tmp_path / "run" / "evaluations.jsonl").unread == 0
 
 
 def test_every_counts_evaluations_also_where_a_run_goes_on_and_the_last_step_has_all(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from mt_train.config.commandline import CommandLine, parse, parse_flags
 from mt_train.config.names import expand
 from mt_train.plugins.completion import write_completion
 from mt_train.tracking.logs import show
+from mt_train.tracking.metrics import without_nan
 from mt_train.version import describe_version
 
 if TYPE_CHECKING:
@@ -191,15 +191,7 @@ def _write(output: Path, results: list[dict[str, Any]], predictions: list[dict[s
 
 def _json(content: Any, **how: Any) -> str:
     """Return JSON, with null for a number that is none, as in metrics.jsonl: JSON has no word for it."""
-    return json.dumps(_without_nan(content), allow_nan=False, **how)
-
-
-def _without_nan(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _without_nan(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_without_nan(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    return json.dumps(without_nan(content), allow_nan=False, **how)
 
 
 if __name__ == "__main__":

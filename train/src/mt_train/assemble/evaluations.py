@@ -19,6 +19,7 @@ from mt_train.engine.processes import share_text
 from mt_train.evaluate.paper import PaperSubject
 from mt_train.evaluate.subject import LiveSubject, LoadedSubject
 from mt_train.tracking.failures import describe_failure
+from mt_train.tracking.metrics import without_nan
 
 FILE = "evaluations.jsonl"
 
@@ -107,7 +108,7 @@ class Evaluations:
         names = [name for name in self._built if number % self._every[name] == 0 or step == self._total_steps]
         answers = [ask(name, self._built[name], self.subject) for name in names]
         if self._file is not None:
-            self._file.append({"step": step, **answer.as_dict()} for answer in answers)
+            self._file.append(without_nan({"step": step, **answer.as_dict()}) for answer in answers)
         figures: dict[str, float] = {}
         for answer in answers:
             prefix = record_name(answer.name)

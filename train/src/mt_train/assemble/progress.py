@@ -58,5 +58,12 @@ def saved_progress(
 
 
 def _record_of(values: Mapping[str, Any]) -> StepRecord:
-    numbers: dict[str, Any] = {key: math.nan if value is None else value for key, value in values.items()}
-    return StepRecord(**numbers)
+    return StepRecord(**_with_nan(values))
+
+
+def _with_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return numbers, and tables of numbers, with NaN where JSON has null."""
+    return {
+        key: math.nan if value is None else _with_nan(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+    }

@@ -47,9 +47,13 @@ class MetricsFile:
         return sorted({number for number in found if number > step})
 
 
-def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same values with null for a number that is none, since JSON has no word for it."""
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
+def without_nan(content: Any) -> Any:
+    """Return the same content with null for each number that is none, since JSON has no word for it."""
+    if isinstance(content, Mapping):
+        return {key: without_nan(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [without_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def spans(numbers: list[int]) -> str:
