@@ -59,7 +59,7 @@ def jobs_of(
     are no rows.
     """
     named = asked.get("evaluations", {})
-    raw = merge(stored, asked, host.kinds)
+    raw = merge(_without_unused(stored, asked, host), asked, host.kinds)
     if merged := raw.pop("evaluations", {}):  # of the run's own those that are named, with its options
         raw["evaluations"] = {name: options for name, options in merged.items() if name in named}
     if adapter is not None:
@@ -78,6 +78,17 @@ def jobs_of(
         parts = Parts.of(resolve(raw, host, trains=False))
         label = "held out" if held_out else parts.config.dataset.name
         yield Job(parts, checkpoint, label, held_out)
+
+
+def _without_unused(stored: Mapping[str, Any], asked: Mapping[str, Any], host: PluginHost) -> Mapping[str, Any]:
+    """Return a run's config without what its objective takes and the one that is asked for does not, such as rewards."""
+    both = [part.get("objective") for part in (stored, asked)]
+    names = [str(each["name"]) for each in both if isinstance(each, Mapping) and "name" in each]
+    if len(names) < 2:
+        return stored
+    of_run, wanted = (host.get("objective", name).component.uses for name in names)
+    dropped = {kind.key for kind in host.kinds.values() if kind.name in of_run and kind.name not in wanted}
+    return {key: value for key, value in stored.items() if key not in dropped}
 
 
 def measure(
