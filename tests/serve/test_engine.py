@@ -161,6 +161,35 @@ def test_pieces_follow_what_steps_take() -> None:
     assert Pace(4).piece(running=4) == 4
 
 
+def test_texts_that_wait_for_a_row_do_not_hurry_a_prompt(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three rows two generate and one is taken in, while ten wait: one enters."""
+    seen: set[tuple[int, int]] = set()
+
+    def piece(pace: Pace, *, running: int, entering: int = 1) -> int:
+        seen.add((running, entering))
+        return 4
+
+    monkeypatch.setattr(Pace, "piece", piece)
+
+    models, ended = model_of(loaded), list[Event]()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, TokenOutput) and event.is_last:
+            ended.append(event)
+
+    async def run() -> None:
+        async with engine_of(models, max_rows=3) as (engine, _):
+            for number in range(13):
+                request = Request(ids=[256, *b"abc" * (1 + number % 4)], most=3 + number % 5)
+                engine.submit(Job(models.default, request, listen))
+            while len(ended) < 13:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert (2, 1) in seen
+    assert all(running + entering <= 3 for running, entering in seen), seen
+
+
 def test_pieces_have_a_time_of_their_own_beside_that_of_their_tokens() -> None:
     """8 ms and 0.25 ms a token: of 20 ms, 12 are for tokens. A mean time of a token would hang on the sizes that were."""
     pace = Pace(512, share=2)
