@@ -68,8 +68,8 @@ def test_an_unknown_command_is_told_and_is_no_turn(loaded: LoadedModel) -> None:
     talk("/rest")
     assert talk.said[0].startswith("notice: no command /rest; there are /reset (forget all turns)")
     assert talk.chat.turns == []
-    talk(" /rest")
-    assert talk.chat.turns[0]["content"] == " /rest"
+    talk(" /rest", " /exit")
+    assert [turn["content"] for turn in talk.chat.turns[::2]] == [" /rest", " /exit"]
 
 
 def test_the_oldest_turns_go_when_the_context_is_full_and_the_system_turn_stays(loaded: LoadedModel) -> None:

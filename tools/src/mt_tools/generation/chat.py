@@ -49,7 +49,7 @@ class Chat:
         ask()
         for line in lines:
             text = line.rstrip("\r\n")
-            if text.strip() == "/exit":
+            if text.rstrip() == "/exit":
                 return
             if text.startswith("/"):
                 self.command(text.strip())
