@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
+from mt_core.plugins.host import PluginHost
 from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.eval import main as mt_eval
+from mt_tools.evaluation.jobs import jobs_of
 from mt_train import train
+
+
+def test_an_objective_whose_plugin_is_gone_is_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "response": "b"}\n')
+    stored = {"model": {"name": "llama"}, "objective": {"name": "gone", "beta": 0.1}}
+    asked = {"objective": {"name": "sft"}, "dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")}}
+    (job,) = jobs_of(tmp_path, stored, asked, PluginHost.discover())
+    assert job.parts.config.objective.name == "sft"
 
 
 @pytest.mark.parametrize("objective", ["grpo", "ppo"])

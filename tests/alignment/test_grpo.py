@@ -68,7 +68,8 @@ def test_the_answer_to_a_prompt_with_choices_is_its_letter(given: Any) -> None:
     asked = {"prompt": "q", "choices": ["x", "y"], "answer": given}
     written = {**asked, "prompt": "q\nA. x\nB. y\nAnswer:", "response": " B"}
     exact = Exact(ExactConfig())
-    for row in (asked, written):
+    reasoned = {**asked, "response": "There are two, and it is the second. B"}
+    for row in (asked, written, reasoned):
         assert exact.score([answer(text, **row) for text in (" B", "A", "1")]) == [1.0, 0.0, 0.0]
     own = {"messages": [{"role": "user", "content": "x or y? Say 0 or 1."}], "choices": ["x", "y"], "answer": 1}
     assert exact.score([answer(text, **own) for text in ("B", "1")]) == [0.0, 1.0]

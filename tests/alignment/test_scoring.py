@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mt_core import WeightsError
+from mt_plugin_alignment.objectives.shapes import read_answers
 from mt_plugin_alignment.score_command import main
 from mt_plugin_alignment.scoring import Scorer, best_row, score_rows
 from mt_train import load_run, train
@@ -96,6 +97,12 @@ def test_listed_answers_are_scored_after_a_prompt_of_any_shape(asked: dict[str, 
     assert seen == [[("user", "say 1"), ("assistant", said)] for said in ("it is 1", "zq")]
     best = best_row(row, found)
     assert best.get("response", [*best.get("messages", [{}])][-1].get("content")) == "zq"
+
+
+def test_a_prompt_with_choices_that_is_written_out_beside_answers_stands_as_it_is() -> None:
+    asked = {"id": "rows:1", "prompt": "x or y?\nA. x\nB. y\nAnswer:", "choices": ["x", "y"], "answer": 1}
+    (turn,) = read_answers({**asked, "responses": ["A", "B"]}).prompt
+    assert turn["content"] == asked["prompt"]
 
 
 def test_scores_do_not_depend_on_who_is_scored_beside_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,6 +92,10 @@ def test_tests_of_the_sanitized_mbpp_have_their_imports_and_programs_before_them
     answers = ["def double(x):\n    return x * 2\n", "two = math.floor(2)\ndef double(x):\n    return x * two\n"]
     found = run(ScriptedSubject(lambda prompt, number: answers[number]), [row, row])
     assert [each["verdicts"] for each in found.rows] == [["passed"], ["failed"]]
+    found = run(ScriptedSubject(lambda prompt, number: answers[0]), [{**row, "test_imports": "import math"}])
+    assert [each["verdicts"] for each in found.rows] == [["passed"]], "one line of text"
+    with pytest.raises(DataError, match=r"'test_imports' must be a list of lines of Python, got \[3\]"):
+        run(ScriptedSubject(lambda prompt, number: ""), [{**row, "test_imports": [3]}])
 
 
 def test_more_samples_keep_those_that_there_were() -> None:

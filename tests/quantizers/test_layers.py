@@ -79,10 +79,21 @@ def test_casting_the_model_to_half_precision_leaves_every_statistic(pair: tuple[
     assert layer(torch.randn(3, 96).bfloat16()).dtype == torch.bfloat16
 
 
-def test_under_an_adapter_it_follows_the_model_to_another_device(pair: tuple[QuantizedLinear, nn.Linear]) -> None:
-    """No child of the model, it is not moved by ``.to``."""
-    model = nn.Sequential(LoraLinear(pair[0], rank=4, scale=0.5)).to("meta")
-    assert model(torch.empty(3, 96, device="meta")).shape == (3, 64)
+def test_under_an_adapter_it_follows_its_input_to_another_device(
+    pair: tuple[QuantizedLinear, nn.Linear], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No child of the model, it is not moved by ``.to``. Values are never given up for ``meta``."""
+    moves: list[torch.device] = []
+    monkeypatch.setattr(QuantizedLinear, "to", lambda layer, device: moves.append(device))
+    layer, seen = LoraLinear(pair[0], rank=4, scale=0.5), []
+    monkeypatch.setattr(QuantizedLinear, "follow", lambda layer, device: seen.append(device))
+    layer(torch.zeros(3, 96))
+    assert seen == [torch.device("cpu")]
+    monkeypatch.undo()
+    monkeypatch.setattr(QuantizedLinear, "to", lambda layer, device: moves.append(device))
+    for device in ("cpu", "meta", "cuda:1"):
+        pair[0].follow(torch.device(device))
+    assert moves == [torch.device("cuda:1")]
 
 
 def test_lora_over_it_is_lora_over_the_weight_that_it_holds(pair: tuple[QuantizedLinear, nn.Linear]) -> None:

@@ -104,4 +104,10 @@ def test_loftq_over_four_bits_is_merged_into_these(
     export("--run", run, "--merge", "--output", tmp_path / "merged")
     want, before = of_run(run), theirs(pretrained_folder)
     close(theirs(tmp_path / "merged"), want)
+    some = train("--adapter", "loftq", "--adapter.targets", "q_proj", "--quantizer", "nf4", lr="1e-9")
+    export("--run", some, "--merge", "--output", tmp_path / "merged-some")
+    close(theirs(tmp_path / "merged-some"), of_run(some))
+    plain = train("--adapter", "lora", "--adapter.rank", "2")
+    said = export("--run", plain, "--run", run, "--merge", "--output", tmp_path / "both", fails=True)
+    assert "is for that base alone, and these are over several" in said
     assert (want - before).abs().mean() < 5e-3, "nearer to the weights as they were than four bits are (8e-3)"

@@ -42,6 +42,10 @@ BAD = {
     "empty prompt": ('{"prompt": ""}', "prompt must be a text that is not empty, got ''"),
     "prompt of numbers": ('{"prompt": 3}', "prompt must be a text that is not empty, got 3"),
     "no turns": ('{"messages": []}', "at least one turn, got []"),
+    "a system beside a text": (
+        '{"prompt": "x", "system": "Be brief."}',
+        "system beside prompt, a plain text that goes",
+    ),
     "half a turn": ('{"messages": [{"role": "user"}]}', "turn 1 of messages must be"),
     "bad id": ('{"prompt": "x", "id": 1.5}', "id must be a text or a whole number, got 1.5"),
     "id that is a boolean": ('{"prompt": "x", "id": true}', "id must be a text or a whole number, got True"),

@@ -201,7 +201,7 @@ def test_a_choice_with_a_token_that_has_no_row_is_refused(loaded: LoadedModel, r
         generate(unrowed, "x", GenerationConfig(rules=rules, choices=("yes", "<|end|>a")))
     fine = GenerationConfig(rules=rules, choices=("yes", "no"))
     assert generate(unrowed, "x", fine) == generate(loaded, "x", fine), "they end with an end token that has a row"
-    with pytest.raises(UsageError, match="has no end token"):
+    with pytest.raises(UsageError, match="no end token of the tokenizer has a row"):
         generate(LoadedModel(loaded.model, Unrowed(), 128, (259,), vocabulary=259), "x", fine)
 
 

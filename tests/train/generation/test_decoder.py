@@ -148,6 +148,21 @@ def test_a_text_does_not_depend_on_who_runs_beside_it(family: LoadedModel, other
     assert {finish for _, _, finish in found.values()} == {"eos", "length"}
 
 
+def test_those_enter_that_have_a_row_and_room_in_the_cache(llama: LoadedModel) -> None:
+    """Of five, a row for three, and places for two of 20: what waits for either does not enter."""
+    for limits, entering in (({"max_rows": 3}, (0, 1, 2)), ({"max_rows": 9, "max_tokens": 40}, (0, 1))):
+        decoder = Decoder(llama, **limits)
+        assert decoder.entering_requests == ()
+        for _ in range(5):
+            decoder.add(Request(ids=[1] * 10, rules=GREEDY, most=10))
+        assert decoder.entering_requests == entering
+        decoder.step(prefill_tokens=4)
+        assert decoder.entering_requests == entering, "a piece of their prompts is in"
+        while decoder.entering_requests == entering:
+            decoder.step()
+        assert decoder.entering_requests == (), "all places are taken"
+
+
 def test_a_row_is_replaced_as_soon_as_it_ends(llama: LoadedModel) -> None:
     decoder = Decoder(llama, max_rows=2)
     for most in (3, 1, 1, 2):

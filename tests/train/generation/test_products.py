@@ -184,8 +184,8 @@ def test_layers_multiply_in_blocks_only_where_that_was_measured(monkeypatch: pyt
     def changed() -> set[str]:
         return {name for name, layer in layers.items() if "forward" in layer.__dict__ and name != "own"}
 
-    def inside(rows: int) -> set[str]:
-        with layers_in_blocks(model, rows):
+    def inside(rows: int, device: str = "cpu") -> set[str]:
+        with layers_in_blocks(model, torch.zeros(rows, 1, device=device)):
             assert layers["own"](1) == 1, "a forward that another has set stays"
             return changed()
 
@@ -194,7 +194,8 @@ def test_layers_multiply_in_blocks_only_where_that_was_measured(monkeypatch: pyt
         assert [rows for rows in range(1, 80) if inside(rows)] == list(ROWS["AVX512"])
         assert inside(8) == {"large"}
         assert changed() == set(), "gone afterwards"
-        with pytest.raises(RuntimeError, match="shapes"), layers_in_blocks(model, 8):
+        assert inside(8, "meta") == set(), "another device"
+        with pytest.raises(RuntimeError, match="shapes"), layers_in_blocks(model, torch.zeros(8, 1)):
             layers["large"](torch.zeros(8, 3))
         assert changed() == set(), "after an error too"
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
@@ -212,5 +213,5 @@ def test_a_layer_in_blocks_is_the_plain_one_for_every_shape(monkeypatch: pytest.
     with torch.no_grad():
         for shape in [(8, 1, 512), (1, 8, 512), (2, 4, 512), (8, 512), (3, 512), (0, 512), (2, 2, 2, 512)]:
             hidden = torch.randn(shape)
-            with layers_in_blocks(layer, 8):
+            with layers_in_blocks(layer, torch.zeros(8, 1)):
                 torch.testing.assert_close(layer(hidden), nn.functional.linear(hidden, layer.weight))

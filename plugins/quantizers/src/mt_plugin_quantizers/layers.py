@@ -68,10 +68,17 @@ class QuantizedLinear(StoredLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F), in the dtype of the input; the backward takes the weight out again."""
-        if self.bits.device != x.device:  # under an adapter it is no child of the model, which `.to` would move
-            self.to(x.device)
+        self.follow(x.device)
         out: Tensor = _Product.apply(x, self)  # type: ignore[no-untyped-call]
         return out if self.bias is None else out + self.bias
+
+    def follow(self, device: torch.device) -> None:
+        """Move to a device: under an adapter this is no child of the model, which ``.to`` would move.
+
+        Never to ``meta``, where its values would be gone.
+        """
+        if device.type != "meta" and self.bits.device != device:
+            self.to(device)
 
     def dense_weight(self) -> Tensor:
         """See ``StoredLinear``."""

@@ -156,7 +156,7 @@ class _AdapterQueue:
     """The jobs of one adapter, with the decoder that runs them: rows of one step have the same weights."""
 
     def __init__(self, adapter: str | None, loaded: LoadedModel, limits: Limits, metrics: Metrics) -> None:
-        self.adapter, self._loaded, self._metrics, self._most_rows = adapter, loaded, metrics, limits.max_rows
+        self.adapter, self._loaded, self._metrics = adapter, loaded, metrics
         self.decoder = Decoder(
             loaded,
             max_rows=limits.max_rows,
@@ -209,9 +209,8 @@ class _AdapterQueue:
         return events
 
     def _decode(self) -> JobEvents:
-        here = self.decoder.running_requests
-        running = sum(self._jobs[number].has_begun for number in here)
-        entering = len(here) - running + min(self.count_waiting, self._most_rows - len(here))
+        running = sum(self._jobs[number].has_begun for number in self.decoder.running_requests)
+        entering = len(self.decoder.entering_requests)
         before, began = self.decoder.prompt_tokens, time.perf_counter()
         produced = self.decoder.step(prefill_tokens=self._pace.piece(running=running, entering=entering))
         self._pace.learn(time.perf_counter() - began, self.decoder.prompt_tokens - before, running=running)

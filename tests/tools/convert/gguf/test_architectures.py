@@ -68,6 +68,15 @@ def test_what_would_be_computed_otherwise_is_refused(name: str, change: dict[str
         scaling_keys(found), architecture_of(found)
 
 
+def test_keys_of_gemma_that_are_left_out_are_as_usual() -> None:
+    """As transformers takes them."""
+    found = {name: value for name, value in config("gemma2").items() if not name.endswith("_softcapping")}
+    keys = architecture_of(found).keys(found)
+    assert (keys["attn_logit_softcapping"], keys["final_logit_softcapping"]) == (50.0, 30.0)
+    found = {**config("gemma3"), "layer_types": None, "sliding_window_pattern": None}
+    assert architecture_of(found).name == "gemma3"
+
+
 def test_another_model_is_refused_with_those_that_are_written() -> None:
     with pytest.raises(UsageError, match=r"writes llama, mistral, qwen2, qwen3, gemma, .* and not 'gpt2'"):
         architecture_of({"model_type": "gpt2"})

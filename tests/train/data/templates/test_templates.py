@@ -373,6 +373,12 @@ def test_an_answer_that_comes_first_is_trained_on_as_later_ones_are(tokenizers: 
     assert len(trained_text(byte, FIRST[:1], name, train_on="all")[0]) >= len(expected[0])
 
 
+def test_an_answer_alone_is_trained_on_where_a_template_cannot_be_traced(tokenizers: dict[str, Any]) -> None:
+    joined = "{{ messages | map(attribute='content') | join('\\n') }}<e>"
+    (text,) = trained_text(tokenizers["byte"], FIRST[:1], joined)
+    assert text == f"{FIRST[0]['content']}<e>"
+
+
 @pytest.mark.parametrize("name", ["qwen2_5", "qwen3"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_an_answer_that_comes_first_is_trained_on_where_trl_marks_it(

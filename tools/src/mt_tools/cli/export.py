@@ -136,8 +136,8 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.merge:
         said = _merge(arguments, sources, out, host, size)
     else:
-        said = (_write_adapter if arguments.as_lora is None else _write_as_lora)(arguments, sources[0][0], out, host)
         say_changed_base(sources[0][0], host, notice)
+        said = (_write_adapter if arguments.as_lora is None else _write_as_lora)(arguments, sources[0][0], out, host)
     print(said)
     after.run(out)
     return 0

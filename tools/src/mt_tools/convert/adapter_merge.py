@@ -6,6 +6,7 @@ What is compared is what was written: the folder is read back before it gets its
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -59,14 +60,14 @@ def merge(
     model = _model_with_adapters(sources, say)
     scores = first.parts.objective_component.head == "own"
     before = logits(model, rows, scores=scores)
-    quantized = any(not layer.merges for _, layer in stored_layers(model))
-    if quantized and not any(corrects_base(source) for source, _ in sources):
+    quantized, corrects = any(not layer.merges for _, layer in stored_layers(model)), _correct_base(sources)
+    if quantized and not corrects:
         del model
         gc.collect()
         sources = [(_dense_source(source, host), share) for source, share in sources]
         first, model = sources[0][0], _model_with_adapters(sources, say)
     with stage_folder(out) as stage:
-        tensors = _merge(first, model, say)
+        tensors = _merge(first, model, say, keep_bits=corrects)
         write_folder(first, stage, tensors, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
         del model, tensors
         gc.collect()
@@ -75,7 +76,7 @@ def merge(
         than = "the quantized run" if quantized else "the run" if len(sources) == 1 else "the runs together"
         after = logits(load_model(written.parts, None, say), rows, scores=scores)
         found = replace(difference(before, after), text=text, than=than)
-        most = (OF_QUANTIZED if quantized else TOLERANCE) if tolerance is None else tolerance
+        most = (OF_QUANTIZED if quantized and not corrects else TOLERANCE) if tolerance is None else tolerance
         refuse_beyond(found, most, "A --dtype with more bits may come nearer")
         with (stage / "README.md").open("a", encoding="utf-8") as card:
             card.write(f"- adapter merged: {found}\n")
@@ -160,11 +161,31 @@ def _dense_source(source: Source, host: PluginHost) -> Source:
     return replace(source, parts=Parts.of(resolve(raw, host)))
 
 
-def _merge(source: Source, model: TrainModel, say: Say) -> SourceTensors:
-    """One loader a parameter of the model: what it was, or where there is an adapter, what both are together."""
+def _correct_base(sources: Sequence[tuple[Source, float]]) -> bool:
+    """Return whether an adapter corrects a quantized base. Raises ``UsageError`` where another one is for a base in other bits."""
+    if not any(corrects_base(source) for source, _ in sources):
+        return False
+    stored = {json.dumps(source.parts.config.quantizer.as_raw(), sort_keys=True): source for source, _ in sources}
+    if len(stored) > 1:
+        listed = "; ".join(f"{source.path} over {kind}" for kind, source in stored.items())
+        raise UsageError(
+            f"an adapter that corrects its quantized base is for that base alone, and these are over several: {listed}; merge each on its"
+            " own"
+        )
+    return True
+
+
+def _merge(source: Source, model: TrainModel, say: Say, *, keep_bits: bool) -> SourceTensors:
+    """One loader a parameter of the model: what it was, or where there is an adapter, what both are together.
+
+    With ``keep_bits`` a layer without an adapter has the weight that is left of it in few bits.
+    """
     tensors = tensors_of(source, say, adapted=True)
     found = tensors.loaders
     loaders = dict(found)
+    for name, stored in stored_layers(model) if keep_bits else ():
+        key = f"{name}.weight"
+        loaders[key] = partial(_round, key, stored.dense_weight, found[key], transposed=stored.is_transposed)
     for name, layer in adapted_layers(model):
         for each, value in (("weight", layer.merged_weight), ("bias", layer.merged_bias)):
             key = f"{name}.{each}"

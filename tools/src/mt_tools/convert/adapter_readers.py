@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.adapters.base import PeftForm
-from mt_core.errors import UsageError
+from mt_core.errors import MtError, UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.weights import CONFIG, check_file, read_json
 from mt_tools.convert.source import Say, Source
@@ -144,7 +144,13 @@ def say_changed_base(source: Source, host: PluginHost, say: Say) -> None:
             " them; --merge writes all as one model"
         )
     model = {"name": source.parts.offers["model"].qualified_name, "weights": str(source.parts.weights_path)}
-    of_files = resolve({"model": model, "train": {"sequence_len": 2}}, host).config.model.options.model_dump()
+    try:
+        of_files = resolve({"model": model, "train": {"sequence_len": 2}}, host).config.model.options.model_dump()
+    except MtError as error:
+        say(
+            f"notice: the files of the base are no model without the options that the run has set ({error}); its readers need them too"
+        )
+        return
     of_run = source.parts.config.model.options.model_dump()
     changed = [key for key, value in of_run.items() if value != of_files[key] and "dropout" not in key]
     if changed:

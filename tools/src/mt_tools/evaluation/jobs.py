@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core.errors import UsageError
+from mt_core.errors import MtError, UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_train.assemble.adapter_slot import with_adapter
@@ -86,7 +86,11 @@ def _without_unused(stored: Mapping[str, Any], asked: Mapping[str, Any], host: P
     names = [str(each["name"]) for each in both if isinstance(each, Mapping) and "name" in each]
     if len(names) < 2:
         return stored
-    of_run, wanted = (host.get("objective", name).component.uses for name in names)
+    try:
+        of_run = host.get("objective", names[0]).component.uses
+    except MtError:  # whose plugin is not here: what it took would be as unknown
+        return stored
+    wanted = host.get("objective", names[1]).component.uses
     dropped = {kind.key for kind in host.kinds.values() if kind.name in of_run and kind.name not in wanted}
     return {key: value for key, value in stored.items() if key not in dropped}
 

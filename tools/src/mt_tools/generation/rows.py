@@ -104,6 +104,11 @@ def _check_prompt(content: Mapping[str, Any]) -> None:
         prompt_turns({"id": None, **content})
     elif not isinstance(value, str) or not value:
         raise ValueError(f"prompt must be a text that is not empty, got {shorten(value)}")
+    elif beside := [name for name in ("system", "tools") if content.get(name)]:
+        raise ValueError(
+            f"{' and '.join(beside)} beside prompt, a plain text that goes to the model as it is; write messages in its place, or leave"
+            f" {'it' if len(beside) == 1 else 'them'} out"
+        )
 
 
 def _check_messages(value: Any) -> None:

@@ -114,7 +114,8 @@ THRESHOLDS = (
         count=_count_plain_beside_turns,
         of=lambda report: report.rows_plain + report.rows_in_turns,
         above=0,
-        advice="a system message or a history makes that difference; write all in one form: --data.template own, plain, chatml …",
+        advice="a system message, a history and fields of turns (messages, instruction) make that difference; write all in one form:"
+        " --data.template own, plain, chatml …",
         kind=kinds.PLAIN_TEXT,
     ),
     Threshold(

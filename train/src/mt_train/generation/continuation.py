@@ -214,7 +214,12 @@ class _Parts:
 def _build_choices(loaded: LoadedModel, config: GenerationConfig) -> Choices:
     ends = [token for token in loaded.eos_ids if loaded.vocabulary is None or token < loaded.vocabulary]
     if not ends:
-        raise UsageError("the tokenizer has no end token, which has to follow a choice; name it (tokenizer.eos_token)")
+        which = (
+            "no end token of the tokenizer has a row in the model's embedding"
+            if loaded.eos_ids
+            else "the tokenizer has no end token"
+        )
+        raise UsageError(f"{which}; one has to follow a choice: name it (tokenizer.eos_token)")
     choices = Choices(config.choices, loaded.tokenizer, ends[0])
     if loaded.vocabulary is not None:
         choices.refuse_beyond(loaded.vocabulary)

@@ -68,6 +68,14 @@ class Decoder:
         return tuple(row.number for row in (*self._running, *entering))
 
     @property
+    def entering_requests(self) -> tuple[int, ...]:
+        """Numbers of the requests whose prompts the next step is to take in, or one after it."""
+        rows = [
+            row for intake in self._intakes for row, wanted in zip(intake.rows, intake.wanted, strict=True) if wanted
+        ]
+        return tuple(row.number for row in rows or self._admissible())
+
+    @property
     def busy(self) -> bool:
         """Return whether a step would do something."""
         return bool(self._running or self._intakes or self._waiting)
@@ -152,11 +160,7 @@ class Decoder:
         """Let as many wait no longer as there is room for, once all that were let in before have their rows."""
         if self._intakes or not self._waiting:
             return
-        admitted: list[Row] = []
-        for row in self._candidates():
-            if not self._has_room([*admitted, row]):
-                break
-            admitted.append(row)
+        admitted = self._admissible()
         gone = {row.number for row in admitted}
         self._waiting = deque(row for row in self._waiting if row.number not in gone)
         ragged = self._model.ragged_batches
@@ -175,6 +179,15 @@ class Decoder:
             for rows in planned
         ]
         self._limit()
+
+    def _admissible(self) -> list[Row]:
+        """Rows that wait and have room beside those that run."""
+        admitted: list[Row] = []
+        for row in self._candidates() if self._waiting else ():
+            if not self._has_room([*admitted, row]):
+                break
+            admitted.append(row)
+        return admitted
 
     def _candidates(self) -> list[Row]:
         """Rows that may come next, in order. Where all must be equally long, the first that waits decides, so that none waits for ever."""

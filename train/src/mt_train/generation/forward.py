@@ -27,7 +27,7 @@ around ``last_logits``, for instance one with which every rank runs equally many
 
 def last_logits(model: TrainModel, batch: Batch, cache: KVCache) -> Tensor:
     """(B, V) logits after the last token of each row."""
-    with layers_in_blocks(model, batch.input_ids.numel()):
+    with layers_in_blocks(model, batch.input_ids):
         hidden_BD = model(batch, cache)[:, -1]
     if is_product_faster_in_blocks(model.head, hidden_BD):
         return multiply_in_blocks(hidden_BD, cast(nn.Linear, model.head).weight)

@@ -23,7 +23,7 @@ BLOCK = 128
 LEAST_WEIGHTS = 2**22
 """Numbers of a head's weight: a smaller one is in the cache, where the plain product is as fast."""
 LEAST_WEIGHTS_OF_LAYER = {("AVX512", 1): 2**19, ("AVX512", 2): 2**22}
-"""Instructions and threads → the same of a layer's weight, where blocks in layers were measured to be faster; with AVX2 they are not."""
+"""Instructions and threads → least numbers of a layer's weight for which blocks are faster; with AVX2 none are."""
 ROWS = {"AVX2": range(2, 65), "AVX512": range(4, 16)}
 """Best instructions of a processor, as torch names them → numbers of rows for which blocks were measured to be faster, with the same bits.
 With AVX2 the product of more rows is bound by its operations; with AVX-512 MKL takes another one from 16 rows on, which is faster than
@@ -48,14 +48,15 @@ def multiply_in_blocks(hidden_BD: Tensor, weight_VD: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def layers_in_blocks(model: nn.Module, rows: int) -> Iterator[None]:
-    """Inside, large plain linear layers of the model multiply in blocks, where that was measured to be faster for so many rows.
+def layers_in_blocks(model: nn.Module, ids_BT: Tensor) -> Iterator[None]:
+    """Inside, large plain linear layers of the model multiply in blocks, where that was measured to be faster for so many tokens.
 
     Each of them gets a ``forward`` of its own, which is gone afterwards.
     """
-    instructions = torch.backends.cpu.get_cpu_capability()
+    instructions, rows = torch.backends.cpu.get_cpu_capability(), ids_BT.numel()
     least = LEAST_WEIGHTS_OF_LAYER.get((instructions, torch.get_num_threads()))
-    if least is None or rows not in ROWS[instructions] or torch.is_grad_enabled():
+    elsewhere = ids_BT.device.type != "cpu" or torch.is_grad_enabled()
+    if elsewhere or least is None or rows not in ROWS[instructions]:
         yield
         return
     layers = [each for each in model.modules() if isinstance(each, nn.Linear) and _is_divisible(each, least)]

@@ -260,13 +260,14 @@ class _Means:
 
 def _figures(record: StepRecord) -> dict[str, float]:
     """Return the figures that alarms look at; one that is no number counts as one that is not there, and so does a mean of no tokens."""
-    has_tokens = record.metrics.get("ratio") != 0  # the ratio of a token is above 0, and all means over none are 0
+    means = [record.metrics.get(name, 0.0) for name in ("ratio", *OF_TOKENS)]
+    learned = any(means)  # the ratio of a token is above 0, though a product of many may be too small for a float
     return {
         name: value
         for name, value in record.metrics.items()
         if (name in FIGURES or name.startswith("reward_"))
         and math.isfinite(value)
-        and (has_tokens or value or name not in OF_TOKENS)
+        and (learned or name not in OF_TOKENS)
     }
 
 

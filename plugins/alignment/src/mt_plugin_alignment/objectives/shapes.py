@@ -93,7 +93,7 @@ def read_answers(row: Row) -> Answers:
     rest = {key: value for key, value in row.items() if key != name}
     # as prompts of an online objective: where the row has an answer of its own, it is none of the list
     answers = [preference({**rest, "chosen": text, "rejected": text})[1] for text in texts]
-    return Answers(row["id"], read_prompt(rest), answers)
+    return Answers(row["id"], read_prompt(row), answers)
 
 
 def read_labelled(row: Row) -> Labelled | Rejected:
@@ -182,7 +182,7 @@ def read_prompt(row: Row) -> list[Message]:
 
 def _is_choice(row: Row) -> bool:
     """Return whether a row is a prompt with choices, and no answer beside which that prompt is written out already."""
-    others = ("response", "answers", "messages", "conversations", *SIDES)
+    others = ("response", "responses", "answers", "messages", "conversations", *SIDES)
     return (
         row.get("choices") is not None
         and row.get("prompt") is not None

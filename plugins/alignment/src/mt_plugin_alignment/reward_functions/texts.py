@@ -109,14 +109,18 @@ def _written_out(wanted: object) -> str:
     return f"{Decimal(str(wanted)):f}" if is_number else str(wanted)
 
 
+_QUESTION = ("prompt", "choices", "answer")
+"""Fields of a row of multiple choice."""
+
+
 def _right_answer(row: Mapping[str, Any], field: str) -> Any:
     """Return a field of a row; beside ``choices`` the ``answer`` is a number or a letter, and what is asked for is what ``sft`` writes."""
     wanted = row.get(field)
-    if field != "answer" or wanted is None or row.get("choices") is None:
+    if field != "answer" or any(row.get(name) is None for name in _QUESTION):
         return wanted
-    try:
-        return conversation(row)[-1]["content"]
-    except DataError:  # turns of the user's own, which ask for something else
+    try:  # without fields that have an answer of another form beside it
+        return conversation({name: row[name] for name in ("id", *_QUESTION) if name in row})[-1]["content"]
+    except DataError:  # choices of the user's own, which ask for something else
         return wanted
 
 

@@ -135,5 +135,13 @@ def problem_of(row: Row) -> Problem:
     lines = "\n".join(tests)
     prompt = f"You are an expert Python programmer, and here is your task: {task} Your code should pass these tests:\n\n{lines}\n[BEGIN]\n"
     setup = texts.get("test_setup_code", "")
-    imports = row.get("test_imports") or []  # the sanitized set has these in place of the set-up
-    return Problem(row, prompt, f"{setup}\n", "\n".join([*map(str, imports), lines]), _MBPP_STOP)
+    return Problem(row, prompt, f"{setup}\n", "\n".join([*_imports(row), lines]), _MBPP_STOP)
+
+
+def _imports(row: Row) -> list[str]:
+    """Return the lines that the sanitized set has in place of a set-up. Raises ``DataError``."""
+    given = row.get("test_imports") or []
+    lines = [given] if isinstance(given, str) else given
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise DataError(f"{row['id']}: field 'test_imports' must be a list of lines of Python, got {given!r:.60}")
+    return lines

@@ -36,8 +36,8 @@ def _no_window(config: Config) -> Iterator[str]:
 def _gemma_2(config: Config) -> Keys:
     return {
         "attention.sliding_window": config["sliding_window"],
-        "attn_logit_softcapping": config["attn_logit_softcapping"],
-        "final_logit_softcapping": config["final_logit_softcapping"],
+        "attn_logit_softcapping": config.get("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": config.get("final_logit_softcapping", 30.0),
     }
 
 
@@ -57,7 +57,7 @@ _CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 def _refused_of_gemma_2(config: Config) -> Iterator[str]:
     """Yield what is otherwise than in Gemma 2: without a cap llama.cpp takes the usual one."""
     yield from _other_scale(config)
-    yield from (f"{name}=null" for name in _CAPS if config.get(name) is None)
+    yield from (f"{name}=null" for name in _CAPS if name in config and config[name] is None)
     if _other_turns(config, 2):
         yield "layer_types other than one sliding and one full in turn"
 
@@ -78,7 +78,7 @@ def _refused_of_gemma_3(config: Config) -> Iterator[str]:
 def _other_turns(config: Config, turn: int) -> bool:
     """Return whether layers that see all tokens are others than the last of each ``turn``."""
     kinds = config.get("layer_types") or []
-    every = config.get("sliding_window_pattern", turn) if not kinds else turn
+    every = turn if kinds else config.get("sliding_window_pattern") or turn
     return every != turn or any(
         (kind == "full_attention") != (number % turn == turn - 1) for number, kind in enumerate(kinds)
     )

@@ -145,6 +145,8 @@ class _Conversation:
     def _region(self, place: int) -> tuple[int, int]:
         """Return where a turn stands that the prefix does not show. Raises ``DataError`` where it is written with less than it says."""
         region = self._turns.region(place) if self._turns is not None else None
+        if region is None and len(self._messages) == 1:
+            return 0, len(self._text)
         if region is None or not _is_said(self._messages[place], self._text[slice(*region)]):
             raise DataError(
                 f"turn {place + 1} cannot be told from the others: the chat template {self._source.name} writes a conversation"
