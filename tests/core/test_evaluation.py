@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mt_core import ANY, ComponentError, MtConfig
-from mt_core.evaluation import EvaluationComponent, EvaluationConfig, Findings
+from mt_core.evaluation import EvaluationComponent, EvaluationConfig, Findings, figure_prefix
 
 
 @pytest.mark.parametrize("name", ["Accuracy", "rouge-l", "f1 score", "", "größe", "a.b"])
@@ -35,3 +35,8 @@ def test_options_of_an_evaluation_have_its_pace() -> None:
 def test_it_is_imported_without_torch() -> None:
     code = "import sys, mt_core.evaluation, mt_core.generation; assert 'torch' not in sys.modules, 'heavy'"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_figures_of_an_evaluation_begin_with_its_short_name() -> None:
+    assert figure_prefix("mmlu") == "eval_mmlu_"
+    assert figure_prefix("mt-plugin-evals/mmlu-pro") == "eval_mmlu_pro_"

@@ -162,7 +162,7 @@ def test_pieces_follow_what_steps_take() -> None:
 
 
 def test_texts_that_wait_for_a_row_do_not_hurry_a_prompt(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three rows two generate and one is taken in, while ten wait: one enters."""
+    """Two rows of three generate and one is taken in, while ten texts wait: one enters."""
     seen: set[tuple[int, int]] = set()
 
     def piece(pace: Pace, *, running: int, entering: int = 1) -> int:

@@ -18,7 +18,15 @@ from mt_conformance.launch import Case, Result
 from mt_conformance.layouts import WHOLE, no_error, on_two, parallel_section, small_run
 from mt_conformance.weights import fill_weights
 from mt_core.errors import MtError
-from mt_core.evaluation import Continuation, Evaluation, EvaluationComponent, Findings, Score, TokenValues
+from mt_core.evaluation import (
+    Continuation,
+    Evaluation,
+    EvaluationComponent,
+    Findings,
+    Score,
+    TokenValues,
+    figure_prefix,
+)
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.plugins.host import PluginHost
 from mt_core.rows import Encoded, Row, Sample
@@ -182,7 +190,7 @@ class BaseEvaluationConformance(BasePluginConformance):
         """Evaluations during training have equal figures in one process, and in two on the declared ``layouts``."""
         if not mt_launched:
             pytest.skip("no launch: launches = False")
-        start = trainer.record_name(self.name) + "_"
+        start = figure_prefix(self.name)
         whole = figures_of(no_error(mt_launched[WHOLE], "one process"), start)
         assert whole, f"a small run has no figure {start}… in its record"
         for layout in sorted(mt_launched.keys() - {WHOLE}):

@@ -36,7 +36,6 @@ _HOMES = {
     "probe_of": "mt_train.assemble.probe",
     "random_numbers": "mt_train.engine.random_state",
     "random_tensors": "mt_train.engine.random_state",
-    "record_name": "mt_train.assemble.evaluations",
     "resolve": "mt_train.plugins.resolve",
     "start": "mt_train.assemble.injection",
     "weight_names": "mt_train.engine.build",
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from mt_train.assemble.data import make_loader as make_loader
     from mt_train.assemble.evaluations import Answer as Answer
     from mt_train.assemble.evaluations import ask as ask
-    from mt_train.assemble.evaluations import record_name as record_name
     from mt_train.assemble.injection import inject as inject
     from mt_train.assemble.injection import start as start
     from mt_train.assemble.model import parameter_groups as parameter_groups

@@ -32,6 +32,7 @@ __all__ = [
     "Score",
     "Subject",
     "TokenValues",
+    "figure_prefix",
 ]
 
 _FIGURE = re.compile(r"[a-z0-9_]+")
@@ -120,6 +121,11 @@ class Findings:
         for name in (*self.figures, *(name for figures in self.groups.values() for name in figures)):
             if not _FIGURE.fullmatch(name):
                 raise ComponentError(f"{name!r} is no name of a figure; use lower-case letters, digits and '_'")
+
+
+def figure_prefix(evaluation: str) -> str:
+    """Return how the names of an evaluation's figures begin in a record, from the name that a run gives the evaluation."""
+    return f"eval_{evaluation.rpartition('/')[2].replace('-', '_')}_"
 
 
 class Evaluation(Protocol):

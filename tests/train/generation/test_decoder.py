@@ -149,7 +149,7 @@ def test_a_text_does_not_depend_on_who_runs_beside_it(family: LoadedModel, other
 
 
 def test_those_enter_that_have_a_row_and_room_in_the_cache(llama: LoadedModel) -> None:
-    """Of five, a row for three, and places for two of 20: what waits for either does not enter."""
+    """Five texts, with rows for three of them, or places of the cache for two: the others wait and do not enter."""
     for limits, entering in (({"max_rows": 3}, (0, 1, 2)), ({"max_rows": 9, "max_tokens": 40}, (0, 1))):
         decoder = Decoder(llama, **limits)
         assert decoder.entering_requests == ()

@@ -21,7 +21,7 @@ from mt_train.generation.products import (
     LEAST_WEIGHTS,
     LEAST_WEIGHTS_OF_LAYER,
     ROWS,
-    is_product_faster_in_blocks,
+    head_in_blocks,
     layers_in_blocks,
     multiply_in_blocks,
 )
@@ -50,25 +50,48 @@ def test_blocks_are_the_product_in_float64() -> None:
     torch.testing.assert_close(multiply_in_blocks(hidden, weight), hidden @ weight.T, atol=1e-12, rtol=1e-12)
 
 
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of each product that is made in blocks."""
+    counted = list[int]()
+
+    def multiply(hidden_BD: Tensor, weight_VD: Tensor) -> Tensor:
+        counted.append(len(hidden_BD))
+        return multiply_in_blocks(hidden_BD, weight_VD)
+
+    monkeypatch.setattr(products, "multiply_in_blocks", multiply)
+    return counted
+
+
 @pytest.mark.parametrize(("instructions", "rows"), ROWS.items())
 def test_only_what_was_measured_is_multiplied_in_blocks(
-    instructions: str, rows: range, monkeypatch: pytest.MonkeyPatch
+    instructions: str, rows: range, monkeypatch: pytest.MonkeyPatch, blocks: list[int]
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     width = LEAST_WEIGHTS // (32 * BLOCK)
     head, hidden = nn.Linear(width, 32 * BLOCK, bias=False), torch.zeros(8, width)
-    taken = [count for count in range(1, 80) if is_product_faster_in_blocks(head, torch.zeros(count, width))]
+
+    def in_blocks(head: nn.Module, hidden: Tensor) -> bool:
+        blocks.clear()
+        with torch.no_grad(), head_in_blocks(head, hidden):
+            head(hidden)
+        return blocks == [len(hidden)]
+
+    taken = [count for count in range(1, 80) if in_blocks(head, torch.zeros(count, width))]
     assert taken == list(rows)
-    assert not is_product_faster_in_blocks(head, hidden.bfloat16())
-    assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False).bfloat16(), hidden.bfloat16())
-    assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK), hidden), "a bias"
-    assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK + 1, bias=False), hidden), "no whole blocks"
-    assert not is_product_faster_in_blocks(nn.Linear(width, 31 * BLOCK, bias=False), hidden), "a small weight"
-    assert not is_product_faster_in_blocks(nn.Sequential(head), hidden), "a head that may do more"
-    head.register_forward_pre_hook(lambda *_: None)
-    assert not is_product_faster_in_blocks(head, hidden), "a hook that has to run"
+    with pytest.raises(RuntimeError, match="same dtype"):
+        in_blocks(head, hidden.bfloat16())
+    assert not blocks, "two precisions"
+    assert not in_blocks(nn.Linear(width, 32 * BLOCK, bias=False).bfloat16(), hidden.bfloat16())
+    assert not in_blocks(nn.Linear(width, 32 * BLOCK), hidden), "a bias"
+    assert not in_blocks(nn.Linear(width, 32 * BLOCK + 1, bias=False), hidden), "no whole blocks"
+    assert not in_blocks(nn.Linear(width, 31 * BLOCK, bias=False), hidden), "a small weight"
+    seen: list[int] = []
+    head.register_forward_pre_hook(lambda *_: seen.append(1))
+    assert in_blocks(head, hidden)
+    assert seen == [1], "a hook that has to run"
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    assert not is_product_faster_in_blocks(nn.Linear(width, 32 * BLOCK, bias=False), hidden), "another processor"
+    assert not in_blocks(nn.Linear(width, 32 * BLOCK, bias=False), hidden), "another processor"
 
 
 needs_faster_layers = pytest.mark.skipif(
@@ -96,19 +119,6 @@ def large() -> Llama:
             if weight.dim() == 2:
                 weight.normal_(std=0.1)
     return model.eval()
-
-
-@pytest.fixture
-def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows of each product that is made in blocks."""
-    counted = list[int]()
-
-    def multiply(hidden_BD: Tensor, weight_VD: Tensor) -> Tensor:
-        counted.append(len(hidden_BD))
-        return multiply_in_blocks(hidden_BD, weight_VD)
-
-    monkeypatch.setattr(products, "multiply_in_blocks", multiply)
-    return counted
 
 
 @needs_faster_layers
@@ -139,7 +149,7 @@ def test_layers_in_blocks_give_the_bits_of_plain_layers(
 def test_texts_and_their_figures_are_those_of_plain_layers(
     large: Llama, blocks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of requests that come and go, so that steps have 1 to 12 rows."""
+    """Requests come and go, so that steps have 1 to 12 rows."""
     loaded, dice = LoadedModel(large, LatinTokenizer(), 128), torch.Generator().manual_seed(3)
     requests = [
         Request(

@@ -1,14 +1,6 @@
 """Building blocks for models and objectives. Importing this imports torch."""
 
-from mt_core.nn.adapted import (
-    AdaptedLinear,
-    Fill,
-    LossFactor,
-    SharedParameters,
-    StoredLinear,
-    sharing_of,
-    with_loss,
-)
+from mt_core.nn.adapted import AdaptedLinear, Fill, LossFactor, SharedParameters, StoredLinear, sharing_of, with_loss
 from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import NOT_TRAINED, Batch, LossSums, document_lengths
 from mt_core.nn.cache import KVCache

@@ -50,12 +50,7 @@ class SdpaAttention:
 
     @exclude_from_compile
     def __call__(
-        self,
-        q_BTNH: Tensor,
-        k_BSKH: Tensor,
-        v_BSKW: Tensor,
-        context: BlockContext,
-        **options: Unpack[AttentionOptions],
+        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, context: BlockContext, **options: Unpack[AttentionOptions]
     ) -> Tensor:
         form = Form.read(options, q_BTNH, k_BSKH, v_BSKW)
         with self._kernels():

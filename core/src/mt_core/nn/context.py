@@ -32,12 +32,7 @@ class AttentionFn(Protocol):
     """Attention as a block calls it; the engine passes it in through ``BlockContext``."""
 
     def __call__(
-        self,
-        q_BTNH: Tensor,
-        k_BSKH: Tensor,
-        v_BSKW: Tensor,
-        context: BlockContext,
-        **options: Unpack[AttentionOptions],
+        self, q_BTNH: Tensor, k_BSKH: Tensor, v_BSKW: Tensor, context: BlockContext, **options: Unpack[AttentionOptions]
     ) -> Tensor:
         """(B, T, N, H), (B, S, K, H), (B, S, K, W) -> (B, T, N, W).
 

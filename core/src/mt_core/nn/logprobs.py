@@ -55,13 +55,7 @@ class _LinearLogprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden_nD: Tensor,
-        weight_VD: Tensor,
-        labels_n: Tensor,
-        temperature: float,
-        entropy: bool,
-        chunk: int,
+        ctx: Any, hidden_nD: Tensor, weight_VD: Tensor, labels_n: Tensor, temperature: float, entropy: bool, chunk: int
     ) -> tuple[Tensor, Tensor]:
         logps_n = hidden_nD.new_empty(len(hidden_nD), dtype=torch.float32)
         log_z_n, entropy_n = torch.empty_like(logps_n), logps_n.new_empty(len(logps_n) if entropy else 0)

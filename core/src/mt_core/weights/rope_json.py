@@ -23,11 +23,7 @@ ROPE_TYPES: Mapping[str, str] = {
 """Their ``rope_type`` → ours."""
 
 _ORIGINAL = "original_max_position_embeddings"
-_NAMED = {
-    _ORIGINAL: "original_max_seq_len",
-    "mrope_section": "sections",
-    "mrope_interleaved": "sections_interleaved",
-}
+_NAMED = {_ORIGINAL: "original_max_seq_len", "mrope_section": "sections", "mrope_interleaved": "sections_interleaved"}
 _ROPE_KEYS = _NAMED | {
     name: name
     for kind in ROPE_TYPES.values()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mt_core import CallbackContext, Control, MtConfig, MtError, StepRecord, did_you_mean
+from mt_core.evaluation import figure_prefix
 
 OWN = frozenset({"tokens_per_second", "memory_gib", "data_wait_seconds", "step", "lr", "tokens"})
 """Figures that tell nothing of the model, or differ between processes: no decision of all ranks can rest on them."""
@@ -59,10 +60,7 @@ class Goal:
                 " another figure, such as eval_loss"
             )
         chosen = mode or (direction if name == best else "min")
-        every = {
-            f"eval_{each['name'].rpartition('/')[2].replace('-', '_')}_": each.get("every", 1)
-            for each in config.get("evaluations", ())
-        }
+        every = {figure_prefix(each["name"]): each.get("every", 1) for each in config.get("evaluations", ())}
         named = max(filter(name.startswith, every), key=len, default="")
         return cls(name, -1 if chosen == "max" else 1, named, every.get(named, 1))
 
@@ -120,9 +118,9 @@ class EarlyStopping:
             return None
         pace = context.config["eval"]
         unit = "every_epochs" if pace.get("every_epochs") else "every_steps"
-        told = f"eval.{unit} {pace[unit] or 'none'}" + f", the evaluation's every: {self._goal.every}" * (
-            self._goal.every > 1
-        )
+        told = f"eval.{unit} {pace[unit] or 'none'}"
+        if self._goal.every > 1:
+            told += f", the evaluation's every: {self._goal.every}"
         return Control(
             say=f"{coming} evaluation{'s'[: coming != 1]} before the last step ({told}) cannot end the run, which takes {needed}:"
             f" evaluate more often, or lower patience={self._config.patience}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from mt_core import CallbackContext, Control, MtConfig, MtError, did_you_mean
+from mt_core.evaluation import figure_prefix
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -55,8 +56,7 @@ class MedianPruning:
                 f"callback median-pruning waits for {self._config.metric}, and this run holds no rows out: set data.eval"
             )
         self._study = _study_of(read_history(Path(self._config.history)), self._config)
-        names = (str(each["name"]).rpartition("/")[2] for each in context.config.get("evaluations", ()))
-        begins = (f"eval_{name.replace('-', '_')}_" for name in names)
+        begins = (figure_prefix(str(each["name"])) for each in context.config.get("evaluations", ()))
         self._named = max(filter(self._config.metric.startswith, begins), key=len, default="")
 
     def on_evaluate_end(self, context: CallbackContext) -> Control | None:

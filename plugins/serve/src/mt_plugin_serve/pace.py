@@ -9,7 +9,7 @@ FIRST = 64
 _KEPT = 0.8
 """Weight of what was measured before, of steps."""
 _KEPT_PIECES = 0.9
-"""The same of pieces, of which a line needs several."""
+"""Weight of what was measured before, of pieces: a line needs several of them."""
 _LEAST_SLOPE = 1 / 3
 """Share of the mean time of a token that one more token takes at least, whatever a line through a few pieces says."""
 

@@ -154,12 +154,11 @@ def say_changed_base(source: Source, host: PluginHost, say: Say) -> None:
     of_run = source.parts.config.model.options.model_dump()
     changed = [key for key, value in of_run.items() if value != of_files[key] and "dropout" not in key]
     if changed:
-        named = ", ".join(
-            f"model.{key}"
-            if isinstance(of_run[key], dict)
-            else f"model.{key} ({of_run[key]}, and there {of_files[key]})"
+        values = {
+            key: "" if isinstance(of_run[key], dict) else f" ({of_run[key]}, and there {of_files[key]})"
             for key in changed
-        )
+        }
+        named = ", ".join(f"model.{key}{value}" for key, value in values.items())
         say(
             f"notice: the run has set {named} otherwise than the files of its base, which an adapter's folder does not say: open it over a"
             " base that has the same (mt-convert resize-vocab for tokens, config.json for others), or write the whole model (--merge)"

@@ -12,7 +12,7 @@ from typing import Any
 
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError, MtError
-from mt_core.evaluation import Evaluation, EvaluationConfig, Findings
+from mt_core.evaluation import Evaluation, EvaluationConfig, Findings, figure_prefix
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.parts import Parts
 from mt_train.engine.processes import share_text
@@ -69,11 +69,6 @@ def ask(name: str, evaluation: Evaluation, subject: LoadedSubject | PaperSubject
     )
 
 
-def record_name(name: str) -> str:
-    """Return the name of an evaluation as its figures have it in a record."""
-    return f"eval_{name.rpartition('/')[2].replace('-', '_')}"
-
-
 class Evaluations:
     """Evaluations of a run, by name. ``folder`` is the run's on the rank that writes."""
 
@@ -111,8 +106,8 @@ class Evaluations:
             self._file.append(without_nan({"step": step, **answer.as_dict()}) for answer in answers)
         figures: dict[str, float] = {}
         for answer in answers:
-            prefix = record_name(answer.name)
-            own = {f"{prefix}_{name}": value for name, value in answer.findings.figures.items()}
+            prefix = figure_prefix(answer.name)
+            own = {f"{prefix}{name}": value for name, value in answer.findings.figures.items()}
             refuse_twice(f"evaluation {answer.name}", own, figures)
             figures |= own
         return share_figures(figures)

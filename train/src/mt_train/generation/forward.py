@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from mt_core.nn import Batch, KVCache, MediaBatch, TrainModel
 from mt_core.nn.positions import grid_positions
 from mt_core.rows import MediaSpan
-from mt_train.generation.products import is_product_faster_in_blocks, layers_in_blocks, multiply_in_blocks
+from mt_train.generation.products import head_in_blocks, layers_in_blocks
 
 Forward = Callable[[TrainModel, Batch, KVCache], Tensor]
 """``forward(model, batch, cache)``: run the model on T more tokens of each row, which the cache gets, and return the (B, V) logits
@@ -29,9 +28,8 @@ def last_logits(model: TrainModel, batch: Batch, cache: KVCache) -> Tensor:
     """(B, V) logits after the last token of each row."""
     with layers_in_blocks(model, batch.input_ids):
         hidden_BD = model(batch, cache)[:, -1]
-    if is_product_faster_in_blocks(model.head, hidden_BD):
-        return multiply_in_blocks(hidden_BD, cast(nn.Linear, model.head).weight)
-    logits_BV: Tensor = model.head(hidden_BD)
+    with head_in_blocks(model.head, hidden_BD):
+        logits_BV: Tensor = model.head(hidden_BD)
     return logits_BV
 
 

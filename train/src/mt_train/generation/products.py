@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -30,36 +31,31 @@ With AVX2 the product of more rows is bound by its operations; with AVX-512 MKL 
 blocks and adds up otherwise."""
 
 
-def is_product_faster_in_blocks(head: nn.Module, hidden_BD: Tensor) -> bool:
-    """Return whether the product is faster in blocks, by what was measured: in fp32, for ``ROWS`` of this processor.
-
-    Only of a plain layer without a bias or hooks (ZeRO 3 gathers weights by hooks).
-    """
-    if not isinstance(head, nn.Linear) or head._forward_pre_hooks or head._forward_hooks:
-        return False
-    is_fp32 = hidden_BD.dtype == torch.float32 and _is_divisible(head, LEAST_WEIGHTS)
-    return is_fp32 and len(hidden_BD) in ROWS.get(torch.backends.cpu.get_cpu_capability(), ())
-
-
 def multiply_in_blocks(hidden_BD: Tensor, weight_VD: Tensor) -> Tensor:
     """(B, D), (V, D) -> (B, V)."""
     blocks = weight_VD.view(-1, BLOCK, weight_VD.shape[1])
     return torch.bmm(hidden_BD.expand(len(blocks), -1, -1), blocks.mT).transpose(0, 1).reshape(len(hidden_BD), -1)
 
 
-@contextlib.contextmanager
-def layers_in_blocks(model: nn.Module, ids_BT: Tensor) -> Iterator[None]:
-    """Inside, large plain linear layers of the model multiply in blocks, where that was measured to be faster for so many tokens.
+def head_in_blocks(head: nn.Module, hidden_BD: Tensor) -> AbstractContextManager[None]:
+    """Inside, a large plain head multiplies these rows in blocks, where that was measured to be faster."""
+    return _in_blocks(head, len(hidden_BD), hidden_BD.device, LEAST_WEIGHTS)
 
-    Each of them gets a ``forward`` of its own, which is gone afterwards.
-    """
-    instructions, rows = torch.backends.cpu.get_cpu_capability(), ids_BT.numel()
-    least = LEAST_WEIGHTS_OF_LAYER.get((instructions, torch.get_num_threads()))
-    elsewhere = ids_BT.device.type != "cpu" or torch.is_grad_enabled()
-    if elsewhere or least is None or rows not in ROWS[instructions]:
+
+def layers_in_blocks(model: nn.Module, ids_BT: Tensor) -> AbstractContextManager[None]:
+    """Inside, large plain linear layers of the model multiply in blocks, where that was measured to be faster for so many tokens."""
+    least = LEAST_WEIGHTS_OF_LAYER.get((torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()))
+    return _in_blocks(model, ids_BT.numel(), ids_BT.device, least)
+
+
+@contextlib.contextmanager
+def _in_blocks(module: nn.Module, rows: int, device: torch.device, least: int | None) -> Iterator[None]:
+    """Give each plain linear layer of at least so many numbers a ``forward`` of its own, which is gone afterwards; hooks run as ever."""
+    measured = ROWS.get(torch.backends.cpu.get_cpu_capability(), ())
+    if least is None or device.type != "cpu" or rows not in measured or torch.is_grad_enabled():
         yield
         return
-    layers = [each for each in model.modules() if isinstance(each, nn.Linear) and _is_divisible(each, least)]
+    layers = [each for each in module.modules() if isinstance(each, nn.Linear) and _is_divisible(each, least)]
     layers = [layer for layer in layers if "forward" not in layer.__dict__]
     try:
         for layer in layers:
