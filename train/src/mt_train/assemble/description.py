@@ -20,7 +20,6 @@ from mt_train.checkpoint.files import replace_text
 from mt_train.checkpoint.folder import guard_writes
 from mt_train.checkpoint.lock import refuse_lost
 from mt_train.config.files import write_yaml
-from mt_train.plugins.lock import lock_content
 
 
 def about_start(parts: Parts) -> dict[str, Any]:
@@ -41,11 +40,6 @@ def model_title(parts: Parts) -> str:
     return f"{model.name}{size} from {parts.offers['model'].plugin.label}"
 
 
-def lock_of(parts: Parts) -> dict[str, Any]:
-    """Return the content of ``plugins.lock.json``."""
-    return lock_content([*parts.offers.values(), *(each.offer for each in parts.merged)])
-
-
 class Description:
     """Writes them on rank 0; without a folder, and on other ranks, it writes nothing."""
 
@@ -56,7 +50,7 @@ class Description:
     def write_start(self, parts: Parts) -> None:
         """Write what is known before the rows are read, so that a run which never comes to train says what it was, and why not."""
         if self._folder is not None:  # without one there is nobody to read it
-            self.write(parts.config.as_raw(), lock_of(parts), redact_values(about_start(parts)))
+            self.write(parts.config.as_raw(), parts.lock, redact_values(about_start(parts)))
 
     def write(self, raw: Mapping[str, Any], lock: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Write all three; a run that goes on is not complete any more. ``about`` has no secrets (``redact_values``)."""

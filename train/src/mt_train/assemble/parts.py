@@ -24,6 +24,7 @@ from mt_core.plugins.host import Offer
 from mt_train.assemble.run_encoder import RunEncoder, refuse_shared_kinds
 from mt_train.config.run import RunConfig, SlotRef
 from mt_train.plugins.composition import Part, Uses, with_parts
+from mt_train.plugins.lock import lock_content
 from mt_train.plugins.resolve import Resolved
 from mt_train.plugins.saved_adapter import SavedAdapter
 
@@ -84,6 +85,11 @@ class Parts:
             uses=resolved.uses,
             origins=resolved.origins,
         )
+
+    @cached_property
+    def lock(self) -> dict[str, Any]:
+        """The content of ``plugins.lock.json``: code as it was when a run of these parts began."""
+        return lock_content([*self.offers.values(), *(each.offer for each in self.merged)])
 
     # ------------------------------------------------------------------------------------------------- what is built
 

@@ -15,7 +15,7 @@ from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import base_files, describe_adapters
 from mt_train.assemble.callbacks import CallbackContext, Callbacks, Events
 from mt_train.assemble.data import RunData, make_held_out, make_loader
-from mt_train.assemble.description import Description, lock_of
+from mt_train.assemble.description import Description
 from mt_train.assemble.evaluation import Evaluation
 from mt_train.assemble.evaluations import Evaluations
 from mt_train.assemble.first_loss import check_first_loss
@@ -94,11 +94,6 @@ class Session:
         """The content of ``run.yaml``."""
         return self.config.as_raw()
 
-    @cached_property
-    def lock(self) -> dict[str, Any]:
-        """The content of ``plugins.lock.json``."""
-        return lock_of(self.parts)
-
     def train(
         self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
     ) -> Outcome:
@@ -123,7 +118,7 @@ class Session:
             about |= {"adapters": describe_adapters(self.parts, resumed=checkpoint is not None)}
             about |= {"from_step": progress.step, "found": self.found}
             files = {} if self.output is None else record_files(self.parts, self.output)
-            self.description.write(self.raw, self.lock, redact_values(about) | files)
+            self.description.write(self.raw, self.parts.lock, redact_values(about) | files)
             show(describe_run(about, self.data))
             for text in about["warnings"]:
                 notice(f"warning: {text}")
@@ -271,7 +266,7 @@ class Session:
         """Commit a checkpoint of this step; every rank takes part."""
         assert self.saver is not None, "saving needs a folder"
         content = self.state.content(
-            progress, evaluation, config=self.raw, plugins=self.lock["plugins"], base=self.base
+            progress, evaluation, config=self.raw, plugins=self.parts.lock["plugins"], base=self.base
         )
         began = time.perf_counter()
         self.saver.save(progress.step, content, self.events.callbacks.tensors())
