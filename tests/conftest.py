@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import forked_starts
 import liger_stand_ins
+import tiers
 
 pytest_plugins = ["mt_conformance.fixtures", "pytester"]
 
@@ -77,155 +78,6 @@ KIT = {
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
-TOGETHER = ("core/plugins",)
-"""Folders whose files share what takes long to set up: one worker of ``pytest -n`` takes all of them."""
-
-ALONE_TESTS, PAGES = "alone/test_alone.py", "integration/test_docs.py"
-"""Pages have nothing in common, so that workers share them one by one; plugins that are tested alone share what takes long to set up."""
-
-LONGEST = (
-    "train/engine/test_layouts.py",
-    "alignment/test_layouts.py",
-    "adapters/test_layouts.py",
-    ALONE_TESTS,
-    "integration/test_first_run.py",
-    "core/plugins",
-    PAGES,
-    "integration/test_recipes.py",
-    "alignment/test_toy.py",
-    "train/engine/test_media_layouts.py",
-    "train/engine/test_experts.py",
-    "train/cli/test_supervisor.py",
-    "huggingface/test_layouts.py",
-    "adapters/test_conformance.py",
-    "integration/test_new_plugins.py",
-    "integration/test_scale_out.py",
-    "optim/test_layouts.py",
-    "families/test_families.py",
-    "train/engine/test_resume.py",
-    "train/data/test_remote_cache.py",
-    "train/engine/test_node_group.py",
-    "train/evaluate/test_subject.py",
-    "train/cli/test_stopping.py",
-    "faults/test_processes.py",
-    "faults/test_shared_streams.py",
-    "train/adapters/test_layouts.py",
-    "search/test_process.py",
-    "alone/test_wheels.py",
-    "integration/test_hello_adapter_wheel.py",
-    "examples/test_hello_plugin.py",
-    "train/planning/test_memory.py",
-    "integration/test_users_console.py",
-    "train/plugins/test_hub.py",
-    "conformance/test_catch_list.py",
-    "train/generation/test_decoder.py",
-    "callbacks/test_averaging.py",
-    "docs/test_site.py",
-    "callbacks/test_resume.py",
-    "tools/convert/test_export_classics.py",
-    "quantizers/test_layouts.py",
-    "train/assemble/test_load.py",
-    "train/assemble/test_batch_size.py",
-    "search/test_searching.py",
-    "train/engine/test_gathering.py",
-    "train/data/templates/test_templates.py",
-    "callbacks/test_spikes.py",
-    "train/cli/test_pipeline.py",
-    "evals/test_metrics.py",
-    "train/cli/test_resume.py",
-    "train/engine/test_layout_suggestion.py",
-    "integration/test_hello_plugin_wheel.py",
-    "evals/test_harness_requests.py",
-    "faults/test_canaries.py",
-    "tools/convert/test_export.py",
-    "faults/test_mutations.py",
-    "faults/test_bad_rows.py",
-    "train/checkpoint/test_crashes.py",
-)
-"""What takes longest, the longest first: what is begun last should be short. All others follow as they are collected."""
-
-LONG = (
-    *(
-        f"{PAGES}::test_a_page_can_be_followed[docs/{page}.md]"
-        for page in (
-            *(
-                "adapters",
-                "add_a_model",
-                "callbacks",
-                "data",
-                "devices",
-                "memory",
-                "resume",
-                "rewards",
-                "scale_out",
-                "search",
-            ),
-            "tutorial",
-            "write/evaluation",
-        )
-    ),
-    *(
-        f"{ALONE_TESTS}::{test}[{name}]"
-        for name in (
-            *(
-                "adapters",
-                "alignment",
-                "callbacks",
-                "datasets",
-                "deepseek",
-                "evals",
-                "gemma",
-                "gpt-oss",
-                "huggingface",
-                "optim",
-                "quantizers",
-                "qwen",
-                "search",
-            ),
-            "trackers",
-            "vllm",
-        )
-        for test in ("test_it_is_all_that_is_listed", "test_a_part_of_its_suite_passes")
-    ),
-    "integration/test_first_run.py::test_a_quarter_of_the_first_run_learns_more_than_how_often_letters_occur",
-    "integration/test_first_run.py::test_the_run_folder_is_complete",
-    "integration/test_first_run.py::test_it_says_what_it_trained_on_and_what_to_do_next",
-    "integration/test_first_run.py::test_a_resumed_command_writes_what_an_uninterrupted_one_writes",
-    *(
-        f"families/test_families.py::{test}"
-        for test in (
-            *("test_two_processes_equal_one", "test_ranks_that_divide_experts_equal_one"),
-            "test_zero_1_2_and_3_agree_bit_for_bit",
-            *("test_two_steps_and_two_more_equal_four_bit_for_bit", "test_copies_of_tied_embeddings"),
-        )
-    ),
-    "huggingface/test_layouts.py::test_two_processes_equal_one",
-    "integration/test_hello_adapter_wheel.py::test_it_passes_the_kit_as_its_author_runs_it",
-    "integration/test_scale_out.py::test_the_slurm_script_trains",
-    "integration/test_users_console.py",
-    "train/engine/test_resume.py::test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit",
-    "train/cli/test_stopping.py::test_two_processes_agree_to_leave_an_evaluation",
-    "train/cli/test_stopping.py::test_a_second_signal_stops_at_once",
-    "train/planning/test_memory.py",
-    "train/engine/test_layout_suggestion.py::test_every_layout_of_the_grid",
-    "adapters/test_layouts.py",
-    "adapters/test_views.py",
-    "alignment/test_layouts.py",
-    "alignment/test_kin_layouts.py",
-    "alignment/test_online_layouts.py",
-    "alignment/test_ppo_layouts.py",
-    "optim/test_layouts.py",
-    "quantizers/test_layouts.py",
-    "callbacks/test_averaging.py",
-    "callbacks/test_resume.py",
-    "callbacks/test_spikes.py",
-    "tools/convert/test_export_classics.py",
-    "search/test_process.py",
-    "faults/test_processes.py",
-    "docs/test_site.py",
-)
-"""Where the ids of tests begin that take a third of the time of all; each has a shorter kin that is always run."""
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
@@ -240,9 +92,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def piece(nodeid: str) -> str:
     """Return the group with which a test goes to a worker: its file, so that launches are shared, one of the folders above, or its page."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
-    if path == PAGES:
+    if path == tiers.PAGES:
         return f"{path}[{nodeid.partition('[')[2]}"
-    return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
+    return next((folder for folder in tiers.TOGETHER if path.startswith(f"{folder}/")), path)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -259,12 +111,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
-def pytest_mark_long(items: list[pytest.Item]) -> None:
-    """Those of ``LONG`` are marked, before a selection by marks is made."""
-    starts = tuple(f"tests/{name}" for name in LONG)
+def pytest_mark_tiers(items: list[pytest.Item]) -> None:
+    """Those of ``tiers.py`` are marked, before a selection by marks is made."""
     for item in items:
-        if item.nodeid.startswith(starts) and item.get_closest_marker("soak") is None:
-            item.add_marker("long")
+        mark = tiers.tier(item.nodeid)
+        if mark is not None and not any(item.get_closest_marker(rarer) for rarer in ("night", "soak")):
+            item.add_marker(mark)
 
 
 @pytest.hookimpl(trylast=True)
@@ -272,10 +124,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Workers collect the longest pieces first."""
     if not hasattr(config, "workerinput"):
         return
-    files = {name.partition("::")[0] for name in (*LONGEST, *LONG)}
+    files = {name.partition("::")[0] for name in (*tiers.LONGEST, *tiers.LONG, *tiers.NIGHT)}
     if gone := sorted(name for name in files if not (Path(__file__).parent / name).exists()):
-        raise pytest.UsageError(f"tests/conftest.py names what does not exist: {gone}; mend LONGEST and LONG")
-    rank = {name: number for number, name in enumerate(LONGEST)}
+        raise pytest.UsageError(f"tests/tiers.py names what does not exist: {gone}; mend LONGEST, LONG and NIGHT")
+    rank = {name: number for number, name in enumerate(tiers.LONGEST)}
     items.sort(key=lambda item: rank.get(piece(item.nodeid).partition("[")[0], len(rank)))
 
 
@@ -340,7 +192,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if ends := config.stash.get(ENDS, []):
         terminalreporter.write_line(f"the last worker ended {max(ends) - min(ends):.0f} s after the first")
         if late := unnamed_files(report for reports in terminalreporter.stats.values() for report in reports):
-            terminalreporter.write_line(f"long, and not in LONGEST of tests/conftest.py: {', '.join(late)}")
+            terminalreporter.write_line(f"long, and not in LONGEST of tests/tiers.py: {', '.join(late)}")
 
 
 def unnamed_files(reports: Iterable[Any]) -> list[str]:
@@ -349,7 +201,9 @@ def unnamed_files(reports: Iterable[Any]) -> list[str]:
     for report in reports:
         if isinstance(report, pytest.TestReport):
             seconds[piece(report.nodeid).partition("[")[0]] += report.duration
-    return [f"{name} {taken:.0f} s" for name, taken in seconds.most_common() if taken > 30 and name not in LONGEST]
+    return [
+        f"{name} {taken:.0f} s" for name, taken in seconds.most_common() if taken > 30 and name not in tiers.LONGEST
+    ]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -65,9 +65,12 @@ def test_files_for_the_host_keep_to_its_schema(schema: str, path: Path, capsys: 
     assert ended.value.code == 0, capsys.readouterr()
 
 
-def test_the_hosted_check_runs_what_everybody_runs_on_the_oldest_python_that_is_supported() -> None:
-    (job,) = read_yaml(GITHUB / "workflows/ci.yml")["jobs"].values()
-    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+@pytest.mark.parametrize(("name", "command"), [("ci", ".ci/run"), ("night", ".ci/run --night")])
+def test_a_hosted_check_runs_what_everybody_runs_on_the_oldest_python_that_is_supported(
+    name: str, command: str
+) -> None:
+    (job,) = read_yaml(GITHUB / f"workflows/{name}.yml")["jobs"].values()
+    assert [step["run"] for step in job["steps"] if "run" in step] == [command]
     (python,) = {step["with"]["python-version"] for step in job["steps"] if "setup-python" in step.get("uses", "")}
     oldest = {tomllib.loads((each / "pyproject.toml").read_text())["project"]["requires-python"] for each in PROJECTS}
     assert oldest == {f">={python}"} == {f">={read_yaml(ROOT / '.readthedocs.yaml')['build']['tools']['python']}"}

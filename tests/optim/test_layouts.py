@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sampled_cases import Cases, SampledCases
 
 from mt_plugin_optim.optimizers import OPTIMIZERS
 
@@ -121,26 +122,16 @@ NEAR = {"soap": 1e-4, "galore-8bit": 1e-4}
 round to either side."""
 
 
-class CaseResults(dict[str, Any]):
-    """Results of the cases; the rest is launched when one of them is asked for."""
-
-    def __init__(self, run: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        super().__init__(run(CASES | INFINITE | FUSED))
-        self._run = run
-
-    def __missing__(self, name: str) -> Any:
-        assert name in REST
-        self.update(self._run(REST))
-        return self[name]
-
-
 @pytest.fixture(scope="module")
-def case_results(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> CaseResults:
-    return CaseResults(lambda cases: launch(WORKER, 2, tmp_path_factory.mktemp("optim"), cases, timeout=1500))
+def case_results(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> SampledCases:
+    def run(cases: Cases) -> dict[str, Any]:
+        return launch(WORKER, 2, tmp_path_factory.mktemp("optim"), cases, timeout=1500)
+
+    return SampledCases(run, CASES | INFINITE | FUSED, REST)
 
 
 @pytest.mark.parametrize("name", [*SAME, *SOAKED])
-def test_a_resumed_run_is_the_one_that_was_not_stopped(case_results: CaseResults, name: str) -> None:
+def test_a_resumed_run_is_the_one_that_was_not_stopped(case_results: SampledCases, name: str) -> None:
     """To the bit: losses, evaluations, weights and the optimizer's state of every rank."""
     result = case_results[name]
     assert result["again"] == result["losses"][1:]
@@ -149,14 +140,14 @@ def test_a_resumed_run_is_the_one_that_was_not_stopped(case_results: CaseResults
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.endswith("another")])
-def test_another_layout_takes_over(case_results: CaseResults, name: str) -> None:
+def test_another_layout_takes_over(case_results: SampledCases, name: str) -> None:
     result = case_results[name]
     assert result["again"] == pytest.approx(result["losses"][1:], rel=1e-6)
     assert result["eval_again"] == pytest.approx(result["eval"], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", [*(name for name in TESTED if name in CASES and not name.endswith("zero0")), *SOAKED])
-def test_flat_pieces_train_as_whole_parameters_do(case_results: CaseResults, name: str) -> None:
+def test_flat_pieces_train_as_whole_parameters_do(case_results: SampledCases, name: str) -> None:
     optimizer = name.partition(" ")[0]
     whole, pieces, near = case_results[f"{optimizer} zero0"], case_results[name], NEAR.get(optimizer, 1e-6)
     assert pieces["losses"] == pytest.approx(whole["losses"], rel=near)
@@ -165,11 +156,11 @@ def test_flat_pieces_train_as_whole_parameters_do(case_results: CaseResults, nam
 
 
 @pytest.mark.parametrize("name", INFINITE)
-def test_an_infinite_gradient_changes_nothing_that_is_kept(case_results: CaseResults, name: str) -> None:
+def test_an_infinite_gradient_changes_nothing_that_is_kept(case_results: SampledCases, name: str) -> None:
     assert case_results[name] == {"finite": False, "applied": False, "unchanged": True}
 
 
-def test_a_fused_update_is_that_of_the_whole_step_and_holds_one_gradient(case_results: CaseResults) -> None:
+def test_a_fused_update_is_that_of_the_whole_step_and_holds_one_gradient(case_results: SampledCases) -> None:
     """Beside plain descent of the same rate: the same norm, losses and weights, with dropout."""
     fused, plain = case_results["gradients"], case_results["gradients at once"]
     assert fused["held"] == 1
@@ -178,7 +169,7 @@ def test_a_fused_update_is_that_of_the_whole_step_and_holds_one_gradient(case_re
     assert fused["losses"] == pytest.approx(plain["losses"], rel=1e-6)
 
 
-def test_every_optimizer_changes_the_loss(case_results: CaseResults) -> None:
+def test_every_optimizer_changes_the_loss(case_results: SampledCases) -> None:
     fused, whole = (case_results[f"{name} zero0"]["losses"] for name in ("galore-per-layer", "galore"))
     assert fused == pytest.approx(whole, rel=1e-6)
     still = [
