@@ -8,6 +8,7 @@ import pytest
 
 from mt_core import CallbackContext, Control, MtError, StepRecord
 from mt_plugin_callbacks.stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
+from mt_train import train
 from mt_train.checkpoint.store import find
 
 
@@ -197,3 +198,12 @@ def test_a_run_that_learns_nothing_more_ends_early_with_its_best_checkpoint(
     assert min(losses) == losses[-3], "two evaluations without a new best"
     assert find(run).name == f"step-{len(losses) - 2:08d}"
     assert "early-stopping: eval_loss was not better than" in capsys.readouterr().err
+
+
+def test_a_best_that_is_asked_for_on_a_resume_knows_the_checkpoints_that_are_there(runs: Any) -> None:
+    """At such a rate no weight changes: the first of equal ones is the best, and evaluations without a checkpoint do not count."""
+    pace = {"eval": {"every_steps": 2}, "checkpoint": {"every_steps": 4}, "optimizer": {"lr": 1e-30}}
+    run = runs.train("run", steps=6, **pace)
+    train({"train": {"steps": 10}, "callbacks": ["best"]}, resume=run / "checkpoints" / "step-00000006")
+    assert runs.state(run)["best"]["name"] == "step-00000004"
+    assert find(run).name == "step-00000004"

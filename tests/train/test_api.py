@@ -26,6 +26,7 @@ from mt_core import ConfigError, MtError, UsageError
 from mt_core.nn import TrainModel
 from mt_train import RunConfig, check_config, load_config, train
 from mt_train.cli.train import main
+from mt_train.engine.engine import Engine
 from mt_train.tracking.metrics import MetricsFile
 
 RAW = {
@@ -75,6 +76,25 @@ def test_two_runs_in_one_process_give_what_two_commands_give(tmp_path: Path) -> 
     assert losses(tmp_path / "second") == losses(tmp_path / "b")
     assert (first.steps, first.stopped, first.last_loss) == (3, "", losses(tmp_path / "a")[-1])
     assert second.output == tmp_path / "second"
+
+
+def test_a_run_that_is_stopped_in_its_evaluation_has_the_loss_of_its_last_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = {**RAW, "eval": {"every_steps": 2}}
+    train(raw, output=tmp_path / "whole")
+    evaluate = Engine.evaluate
+
+    def stopped(self: Engine, *arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(self, *arguments)
+
+    monkeypatch.setattr(Engine, "evaluate", stopped)
+    outcome = train(raw, output=tmp_path / "run")
+    assert (outcome.steps, outcome.stopped) == (2, "SIGTERM")
+    assert [outcome.first_loss, outcome.last_loss] == losses(tmp_path / "whole")[:2]
+    outcome = train(resume=tmp_path / "run")
+    assert (outcome.steps, outcome.first_loss, outcome.last_loss) == (2, None, None), "it came to no step"
 
 
 def test_whatever_fails_is_an_error_of_ours_and_leaves_the_process_as_it_was(tmp_path: Path) -> None:

@@ -315,6 +315,21 @@ def test_a_run_over_other_weights_is_refused_by_hashes_or_by_the_weights_in_its_
             ours(folders, *merged, weights=weights)
 
 
+def test_an_overlay_is_under_an_adapter_where_it_has_more_than_the_adapters_values(
+    folders: Path, train: Train, tmp_path: Path
+) -> None:
+    """A run that began with another one's checkpoint stands on the base alone; one over another weight of the base does not."""
+    first = train("--adapter", "lora", "--adapter.rank", "4")
+    run = train("--adapter", "lora", "--adapter.rank", "4", "--model.overlay", find(first) / "model")
+    close(ours(folders, weights=run), of_run(run))
+    close(ours(folders, run), of_run(run))
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file({name: load_file(folders / "base/model.safetensors")[name] + 0.1}, tmp_path / "overlay.safetensors")
+    run = train("--adapter", "lora", "--adapter.rank", "4", "--model.overlay", tmp_path / "overlay.safetensors")
+    with pytest.raises(WeightsError, match="was trained on other weights"):
+        ours(folders, weights=run)
+
+
 def test_weights_that_a_run_has_rewritten_go_over_nothing_else(folders: Path, train: Train) -> None:
     run = train("--adapter", "pissa", "--adapter.rank", "2", "--checkpoint.trainable-only", "false")
     close(ours(folders, run), of_run(run))

@@ -76,3 +76,14 @@ def test_a_config_that_cannot_be_built_is_a_fault_of_the_plugin() -> None:
     plugins = [replace(each, offers=[timed(offer) for offer in each.offers]) for each in hermetic_host(tiny).plugins]
     with pytest.raises(ComponentError, match=r"Timed cannot be built: Unable to generate .*Clock"):
         resolve({"model": "kit-tiny"}, PluginHost(plugins, []))
+
+
+@pytest.mark.parametrize("schedule", [{"warmup_steps": 3}, {"hold_steps": 2, "warmup_steps": 1}])
+def test_a_warmup_that_leaves_nothing_of_the_run_is_refused_with_the_config(schedule: dict[str, int]) -> None:
+    run = {"schedule": {"name": "constant", **schedule}}
+    with pytest.raises(
+        ConfigError, match=r"warmup_steps=\d leaves nothing of a run of 4 updates; set it to \d at most"
+    ):
+        check({}, train={"steps": 4}, **run)
+    check({}, train={"steps": 5}, **run)
+    check({}, train={"epochs": 1}, **run)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -186,10 +188,24 @@ class Best:
                 f"callback best needs a figure of evaluations, as checkpoints keep no others, and checkpoint.best is {self._goal};"
                 " set --checkpoint.best eval_loss:min, or another that begins with eval_"
             )
-        if self._before not in ("", str(self._goal)):
+        if self._before != str(self._goal):
             self._best, self._name, self._step = math.inf, "", -1
+            self._compare_saved(context, self._goal)
         if int(context.config["checkpoint"]["keep_best"]) < 1:
             raise MtError("callback best needs the best checkpoint to be kept; set --checkpoint.keep-best 1 or more")
+
+    def _compare_saved(self, context: CallbackContext, goal: Goal) -> None:
+        """Begin with the best of the checkpoints that a resumed run has, where nothing has compared them by this figure."""
+        file = None if context.output is None else context.output / "metrics.jsonl"
+        if file is None or not file.is_file():
+            return
+        for line in file.read_bytes().splitlines():
+            with suppress(ValueError, LookupError, TypeError):  # damaged, without the figure, or with null as one
+                record = json.loads(line)
+                step, value = int(record["step"]), goal.sign * float(record[goal.metric])
+                saved = file.parent / "checkpoints" / f"step-{step:08d}"
+                if step <= context.step and value < self._best and saved.is_dir():
+                    self._best, self._step, self._name = value, step, saved.name
 
     def on_evaluate_end(self, context: CallbackContext) -> Control | None:
         """Ask for a save where the figure is better than ever."""

@@ -141,6 +141,8 @@ class Session:
         if ended.latest is not None and self.saver is not None:
             self.saver.point(ended.latest)
         recorder.close_trackers(failed=False)
+        if progress.pending is not None and progress.step > from_step:
+            recorder.note_loss(progress.pending)
         outcome = Outcome(
             self.output,
             progress.step,

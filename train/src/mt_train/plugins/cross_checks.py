@@ -10,9 +10,10 @@ from typing import get_args
 
 from mt_core.components import AdapterComponent
 from mt_core.config.base import Layout
-from mt_core.errors import ComponentError
+from mt_core.errors import ComponentError, UsageError
 from mt_core.kinds import CORE_KINDS, Kind
 from mt_core.plugins.metadata import canonicalize
+from mt_core.warmup import WarmupOptions, peak_update
 from mt_train.config.run import SlotRef
 from mt_train.plugins.draft import Draft
 
@@ -20,6 +21,7 @@ from mt_train.plugins.draft import Draft
 def check_together(draft: Draft) -> None:
     """Report each such fault to the draft, whose slots and sections are all filled."""
     _check_lengths(draft)
+    _check_warmup(draft)
     _check_wishes(draft)
     _check_limits(draft)
     _check_quantized_base(draft)
@@ -47,6 +49,17 @@ def _check_lengths(draft: Draft) -> None:
             f"{data.eval!r} is a path, and dataset {dataset.name} has no option path that it could stand for.",
             "Set --data.eval to a share below 1, a number of rows or none.",
         )
+
+
+def _check_warmup(draft: Draft) -> None:
+    """Report a warm-up that leaves nothing of a run whose steps are known."""
+    options, steps = draft.values["schedule"].options, draft.values["train"].steps
+    if steps is None or not draft.trains or not isinstance(options, WarmupOptions):
+        return
+    try:
+        peak_update(options, steps)
+    except UsageError as error:
+        draft.fault("schedule", f"{error}.")
 
 
 def _check_wishes(draft: Draft) -> None:

@@ -15,8 +15,9 @@ from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError, WeightsError
 from mt_core.groups import matching_pattern
 from mt_core.plugins.host import Offer, PluginHost
-from mt_core.weights import Loaders
+from mt_core.weights import Loaders, check_file
 from mt_train.adapters.folder import CONFIG, AdapterFolder
+from mt_train.checkpoint.files import sha256
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest
 from mt_train.checkpoint.store import find, has_checkpoint
 
@@ -41,7 +42,7 @@ class AdapterCheckpoint(AdapterFolder):
         if not isinstance(name, str):
             raise WeightsError(f"{checkpoint / MANIFEST} names no adapter; give the folder of a run that has one")
         written = {"name": name, "options": options, "plan": manifest.get("adapter", {})}
-        written |= {"base": manifest.get("base"), "enable": config.get("train", {}).get("enable", ())}
+        written |= {"base": _base_under(checkpoint, manifest), "enable": config.get("train", {}).get("enable", ())}
         written |= {"under": config.get("model", {}).get("adapters", ())}
         return cls(checkpoint, {}, written)
 
@@ -78,6 +79,24 @@ class AdapterCheckpoint(AdapterFolder):
             raise WeightsError(f"{self.path} is an adapter of another model: it has no {', '.join(missing[:4])}")
         beside = {name for name in names if split_objective_name(name) and name in found}
         return {name: found[name] for name in sorted(saved | beside)}
+
+
+def _base_under(checkpoint: Path, manifest: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the hashes of the files that the adapter stands on; ``None`` of a whole checkpoint.
+
+    An overlay with values of the adapter alone, as another checkpoint has them, is none of these: the checkpoint has them all itself.
+    """
+    base: Mapping[str, str] | None = manifest.get("base")
+    overlay = manifest.get("config", {}).get("model", {}).get("overlay")
+    place = Path(expanduser(overlay or checkpoint))
+    files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
+    if not base or overlay is None or not files or not place.exists():
+        return base
+    own = {name for file in (checkpoint / "model").glob("*.safetensors") for name in check_file(file)}
+    if any(not (names := check_file(file)) or names - own for file in files):
+        return base
+    hashes = {sha256(file) for file in files}
+    return {name: value for name, value in base.items() if value not in hashes}
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,7 @@ class Recorder:
 
     def append(self, record: StepRecord) -> None:
         """Write one record everywhere."""
-        self.first_loss = record.loss if self.first_loss is None else self.first_loss
-        self.last_loss = record.loss
+        self.note_loss(record)
         self.eval_loss = record.evaluation.get("eval_loss", self.eval_loss)
         if self._metrics is not None:
             self._metrics.append(record)
@@ -53,6 +52,11 @@ class Recorder:
                 tracker.log(record)
         if self._lines is not None:
             self._lines.append(record)
+
+    def note_loss(self, record: StepRecord) -> None:
+        """Count the loss of a step among those of the run, also where its record is written later."""
+        self.first_loss = record.loss if self.first_loss is None else self.first_loss
+        self.last_loss = record.loss
 
     def close_trackers(self, *, failed: bool) -> None:
         """The run has ended, well or not: trackers are told, and the bar of a terminal is taken away."""
