@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,18 @@ def test_a_folder_of_files_is_read_with_splits_and_slices(tmp_path: Path) -> Non
         row["prompt"] for row in ROWS[2:4]
     ]
     assert len(open_dataset("hf", path=tmp_path / "set", data_files=("test.jsonl",))) == 2
+
+
+def test_a_file_that_is_rewritten_under_its_old_time_is_read_anew(tmp_path: Path) -> None:
+    """As archives with fixed times are unpacked: ``datasets`` knows a file by its time alone."""
+    file = tmp_path / "files/train.jsonl"
+    file.parent.mkdir()
+    found = []
+    for text in ("old", "new"):
+        file.write_text(json.dumps({"text": text}))
+        os.utime(file, (10**9, 10**9))
+        found += [open_dataset("hf", path=file.parent).row(0)["text"] for _ in range(2)]
+    assert found == ["old", "old", "new", "new"]
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -739,6 +739,19 @@ def test_labels_of_piqa_are_read_from_the_file_beside(tmp_path: Path) -> None:
         open_dataset("piqa", path=path)
 
 
+@pytest.mark.parametrize("place", ["valid.jsonl", "", "*.jsonl"], ids=["file", "folder", "pattern"])
+def test_labels_of_piqa_behind_an_address_are_fetched_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
+    row = {"goal": "To dry", "sol1": "wipe", "sol2": "rain"}
+    (tmp_path / "piqa").mkdir()
+    write(tmp_path / "piqa/valid.jsonl", lines(row, row))
+    (tmp_path / "piqa/valid-labels.lst").write_text("1\n0\n")
+    found = rows_of(open_dataset("piqa", path=f"file://{tmp_path}/piqa/{place}"))
+    assert [each["answer"] for each in found] == [1, 0]
+
+
 def test_a_set_that_is_not_on_the_hub_asks_for_its_files() -> None:
     with pytest.raises(DataError, match=r"mmlu-qlora is not on the Hub\. Set dataset\.path"):
         open_dataset("mmlu-qlora")

@@ -12,7 +12,7 @@ from bitsandbytes.functional import dequantize_4bit, int8_vectorwise_dequant, in
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mt_core import UsageError
+from mt_core import UsageError, WeightsError
 from mt_core.adapters import LoraLinear
 from mt_core.nn import Batch, TrainModel
 from mt_plugin_quantizers.config import FourBitConfig, QuantizerConfig
@@ -69,6 +69,17 @@ def test_outputs_and_input_gradients_are_those_of_the_dequantized_weight(
     assert torch.equal(layer(x), functional.linear(x, dense.weight) + dense.bias)
     ours, expected = (torch.autograd.grad(each(x).square().sum(), x)[0] for each in (layer, dense))
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_int8_refuses_a_weight_that_is_beyond_fp16_and_takes_any_input() -> None:
+    """bitsandbytes quantizes in fp16 too, and gives NaN for the whole row there."""
+    layer, weight_FE = Int8Linear(nn.Linear(96, 64)), torch.ones(64, 96)
+    layer.put_dense_weight(weight_FE * 65504)
+    assert layer(torch.full((3, 96), 1e30, dtype=torch.bfloat16)).isfinite().all()
+    weight_FE[3, 5] = 1e5
+    assert theirs("int8", weight_FE)[3].isnan().all()
+    with pytest.raises(WeightsError, match=r"a weight of 1e\+05 is beyond fp16"):
+        layer.put_dense_weight(weight_FE)
 
 
 def test_casting_the_model_to_half_precision_leaves_every_statistic(pair: tuple[QuantizedLinear, nn.Linear]) -> None:

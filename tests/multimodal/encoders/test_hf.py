@@ -342,6 +342,16 @@ def test_sequences_that_the_tokenizer_has_no_letters_for_are_refused(folder_of) 
         assert (measured.features, len(arrays["ids"])) == (1, 3)
 
 
+def test_a_token_that_the_encoder_has_no_row_for_is_refused_by_name(folder_of) -> None:
+    """The tokenizer of another model: transformers ends with an IndexError in the embedding."""
+    config, _ = read("sequence", folder_of("bert")[0])
+    smaller = config.model_copy(update={"config": {**config.config, "vocab_size": LETTERS.index("Y")}})
+    processor = component("sequence").processor(smaller)
+    processor.measure(MediaPart("protein", content=b"AK", place="row 3"))
+    with pytest.raises(DataError, match=r"^row 3 has the token id 19, and the encoder has rows for 19 tokens"):
+        processor.measure(MediaPart("protein", content=b"AY", place="row 3"))
+
+
 def test_a_folder_without_a_tokenizer_that_can_be_read_is_told(folder_of, tmp_path: Path) -> None:
     config, _ = read("sequence", folder_of("esm")[0])
     for content, said in ((None, "neither tokenizer.json nor vocab.txt"), ("{}", "cannot read .*tokenizer.json")):

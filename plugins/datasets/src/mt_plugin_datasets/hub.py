@@ -6,9 +6,11 @@ environment (``HF_TOKEN``) only.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Iterator
+from glob import glob
 from os.path import expanduser
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +20,9 @@ from pydantic import Field
 from mt_core import DataError, MtConfig, Row, did_you_mean, first_line
 
 from .absent_keys import without_absent_keys
+
+_LATE = 2 * 10**9
+"""Nanoseconds by which a file that is written and then named may be changed after its last byte."""
 
 
 class HubConfig(MtConfig):
@@ -157,11 +162,27 @@ def _load(config: HubConfig, split: str) -> Any:
             streaming=config.streaming,
             token=os.environ.get("HF_TOKEN") or False,
             keep_in_memory=False,  # rows in memory have no files to be told apart by
+            cache_dir=_own_cache(datasets, folder),
         )
     except DataError:
         raise
     except Exception as error:
         raise DataError(_problem(config, folder, split, error)) from error
+
+
+def _own_cache(datasets: Any, folder: Path) -> str | None:
+    """Return a cache for the rows of files that were changed after the time which they bear, as copied and unpacked ones may be.
+
+    ``datasets`` knows a file by that time alone, and would give the rows that another one had. ``None`` where none was.
+    """
+    paths = map(folder.joinpath, sorted(glob("**", root_dir=folder, recursive=True)))
+    stats = [(str(path), path.stat()) for path in paths if path.is_file()]
+    late = [(name, now.st_size, now.st_ctime_ns) for name, now in stats if now.st_ctime_ns - now.st_mtime_ns > _LATE]
+    if not late:
+        return None
+    return str(
+        Path(datasets.config.HF_DATASETS_CACHE) / f"changed-{hashlib.sha256(repr(late).encode()).hexdigest()[:16]}"
+    )
 
 
 def _open_saved(datasets: Any, config: HubConfig, folder: Path, split: str) -> Any:

@@ -25,6 +25,7 @@ from bitsandbytes.functional import (
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mt_core import WeightsError
 from mt_core.adapters import targets_of
 from mt_core.nn import StoredLinear, TrainModel
 
@@ -159,8 +160,14 @@ class Int8Linear(QuantizedLinear):
 
     @torch.no_grad()
     def put_dense_weight(self, weight_FE: Tensor) -> None:
-        """Quantize it row by row, in fp16 as bitsandbytes does."""
-        bits, scales, _ = int8_vectorwise_quant(weight_FE.to(self.bits.device, torch.float16).contiguous())
+        """Quantize it row by row, in fp16 as bitsandbytes does. Raises ``WeightsError`` for a number that fp16 has not."""
+        halves = weight_FE.to(self.bits.device, torch.float16).contiguous()
+        if bool((halves.isinf() & weight_FE.to(halves.device).isfinite()).any()):
+            raise WeightsError(
+                f"a weight of {weight_FE.abs().max():.4g} is beyond fp16 (65,504), in which int8 is quantized: its row would be NaN; take"
+                " --quantizer nf4, or leave the layer out (--quantizer.exclude)"
+            )
+        bits, scales, _ = int8_vectorwise_quant(halves)
         self.bits.copy_(bits)
         self.scales.copy_(scales.float().view(torch.uint8))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from glob import has_magic
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from mt_core import DataError, Dataset, MtConfig
-from mt_core.files import FileConfig
+from mt_core.files import FileConfig, files_of, is_remote, suffix_of
 
 from ..formats import READERS, rows_of
 from ..hub import HubConfig, hub_files, hub_rows
@@ -79,11 +81,7 @@ class TruthfulConfig(SetConfig):
 
 def set_files(config: SetConfig, split: Literal["train", "eval"], *, name: str) -> list[Path] | None:
     """The files of a set by name."""
-    published = SETS[name]
-    files = _files(config, split, published)
-    if files is None or published.beside is None or config.path is None:
-        return files
-    return [*files, *filter(Path.is_file, map(published.beside, files))]
+    return _files(config, split, SETS[name])
 
 
 def glue_files(config: GlueConfig, split: Literal["train", "eval"]) -> list[Path] | None:
@@ -122,7 +120,33 @@ def _files(config: SetConfig, split: Literal["train", "eval"], published: Publis
     if config.path is None:
         return hub_files(_on_hub(config, published), split)
     given = FileConfig(path=config.path, eval_path=config.eval_path, sha256=config.sha256, sha1=config.sha1)
-    return given.files(split, *READERS, ".txt")
+    files = given.files(split, *READERS, ".txt")
+    if files is None or published.beside is None:
+        return files
+    place = given.path if split == "train" else given.eval_path
+    if place is None or not is_remote(place):
+        return [*files, *filter(Path.is_file, map(published.beside, files))]
+    return [*files, *_fetched_beside(place, files, published.beside)]
+
+
+def _fetched_beside(address: str, files: list[Path], beside: Callable[[Path], Path]) -> list[Path]:
+    """Return the files that fetched ones are read with, in their order, where the address has them.
+
+    Copies stand below a folder of their own for each folder of the address, under their names behind the version of the file.
+    """
+
+    def named(copy: Path) -> Path:
+        return copy.with_name(copy.name.partition("-")[2])
+
+    wanted = [beside(named(file)) for file in files]
+    is_file = suffix_of(Path(address)) in READERS and not has_magic(address)
+    folder = address.rpartition("/")[0] if is_file or has_magic(address) else address.rstrip("/")
+    ending = wanted[0].name if is_file else f"**/*{wanted[0].suffix}"
+    try:
+        found = {named(copy): copy for copy in files_of(f"{folder}/{ending}")}
+    except DataError:  # it has none
+        return []
+    return [found[place] for place in wanted if place in found]
 
 
 def _rows(config: SetConfig, split: Literal["train", "eval"], published: PublishedSet) -> Dataset | None:

@@ -14,6 +14,7 @@ from ..formats import rows_of
 from . import items
 from .published import PublishedSet
 
+_LABELS = ".lst"
 _LETTERED = "{context}\n\n{question}\n{choices}\nAnswer:"
 
 
@@ -32,12 +33,12 @@ class _Blocks:
 
 
 class _LabelledRows:
-    """Rows whose labels stand in files of their own, one a line: ``dev.jsonl`` and ``dev-labels.lst``."""
+    """Rows whose labels stand in files of their own among these, one a line: ``dev.jsonl`` and ``dev-labels.lst``."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self._rows = rows_of(list(files))
-        beside = list(map(_labels_of, files))
-        self._labels = [int(line) for path in beside if path.is_file() for line in path.read_text("utf-8").split()]
+        beside = [file for file in files if file.suffix == _LABELS]
+        self._rows = rows_of([file for file in files if file.suffix != _LABELS])
+        self._labels = [int(line) for path in beside for line in path.read_text("utf-8").split()]
         if self._labels and len(self._labels) != len(self._rows):
             raise DataError(
                 f"{beside[0].absolute()} has {len(self._labels)} labels, and there are {len(self._rows)} rows."
@@ -54,7 +55,7 @@ class _LabelledRows:
 
 def _labels_of(path: Path) -> Path:
     """Return the file beside a file of rows that has their labels, where there is one."""
-    return path.with_name(f"{path.name.partition('.')[0]}-labels.lst")
+    return path.with_name(f"{path.name.partition('.')[0]}-labels{_LABELS}")
 
 
 def _arrays(files: list[Path]) -> Dataset:

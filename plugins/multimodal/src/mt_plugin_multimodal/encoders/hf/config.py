@@ -166,8 +166,12 @@ class HfSequenceConfig(HfConfig):
             raise UsageError(
                 "the encoder hf-sequence has no tokenizer: name the folder of its weights (--encoders.hf-sequence.weights FOLDER)"
             )
+        rows = self.content.get("vocab_size")
         return SequenceProcessor(
-            read_vocabulary(Path(self.weights)), longest=self.longest, keep_special=self.keep_special
+            read_vocabulary(Path(self.weights)),
+            longest=self.longest,
+            keep_special=self.keep_special,
+            rows=rows if type(rows) is int else None,
         )
 
 

@@ -110,10 +110,10 @@ class _Read:
 
 class SequenceProcessor:
     """Reads sequences: ``ids`` of all items one after another, special tokens too. An item has ``features`` without those, unless they
-    are kept."""
+    are kept. The encoder has as many ``rows`` for tokens; ``None`` where its config does not say."""
 
-    def __init__(self, vocabulary: Vocabulary, *, longest: int, keep_special: bool) -> None:
-        self.vocabulary, self.longest, self.keep_special = vocabulary, longest, keep_special
+    def __init__(self, vocabulary: Vocabulary, *, longest: int, keep_special: bool, rows: int | None = None) -> None:
+        self.vocabulary, self.longest, self.keep_special, self.rows = vocabulary, longest, keep_special, rows
 
     def measure(self, part: MediaPart) -> Measured:
         """Return features and digest. Raises ``DataError`` for a letter that the tokenizer has not, and for too many tokens."""
@@ -155,5 +155,10 @@ class SequenceProcessor:
         if len(ids) > self.longest:
             raise DataError(
                 f"{place} has {len(ids):,} tokens, and the encoder reads {self.longest:,}; cut it into pieces"
+            )
+        if self.rows is not None and max(ids) >= self.rows:
+            raise DataError(
+                f"{place} has the token id {max(ids):,}, and the encoder has rows for {self.rows:,} tokens (vocab_size of config.json);"
+                " put the tokenizer beside it that it was trained with"
             )
         return _Read(ids=ids, features=len(ids) if self.keep_special else len(own))
