@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import openai
 import pytest
+import tiny_tokenizers
 import torch
-from served import LatinTokenizer, Server, model_of, running, scripted, twins
+from served import LatinTokenizer, Scripted, Server, model_of, running, scripted, twins
 
 from mt_core import MtError
+from mt_plugin_standard.tokenizers.huggingface import build_huggingface
+from mt_plugin_standard.tokenizers.huggingface_config import HuggingFaceConfig
 from mt_tools import generate
 from mt_train import LoadedModel
 
@@ -63,6 +69,20 @@ def test_a_prompt_is_echoed_without_new_tokens(server: Server) -> None:
     assert server.complete(prompt="abc", echo=True, max_tokens=0, logprobs=0)["usage"]["completion_tokens"] == 0
 
 
+def test_a_prompt_that_fills_the_context_is_scored_and_not_continued(server: Server, loaded: LoadedModel) -> None:
+    full = [256, *b"x" * (loaded.max_seq_len - 1)]
+    asked = {"echo": True, "max_tokens": 0, "logprobs": 1}
+    scores = server.complete(prompt=full, **asked)["choices"][0]["logprobs"]["token_logprobs"]
+    with torch.no_grad():
+        log = twins(loaded.tokenizer.size)[1](torch.tensor([full])).logits[0].log_softmax(-1)
+    expected = [log[place, token].item() for place, token in enumerate(full[1:])]
+    assert scores[1:] == pytest.approx(expected, abs=1e-4)
+    for prompt, most in ((full, 1), ([*full, 1], 0)):
+        body = {"model": "tiny", "prompt": prompt, **asked, "max_tokens": most}
+        status, told, _ = server.ask("POST", "/v1/completions", body)
+        assert (status, told["error"]["code"]) == (400, "context_length_exceeded")
+
+
 @pytest.mark.parametrize("most", [0, 6])
 @pytest.mark.parametrize("logprobs", [None, 2])
 def test_a_stream_adds_up_to_the_whole(client: openai.OpenAI, most: int, logprobs: int | None) -> None:
@@ -84,6 +104,41 @@ def test_a_stream_adds_up_to_the_whole(client: openai.OpenAI, most: int, logprob
     assert texts == [choice.text for choice in whole.choices]
     assert ends == [choice.finish_reason for choice in whole.choices] == ["length"] * 2
     assert scores == [choice.logprobs.token_logprobs if choice.logprobs else [] for choice in whole.choices]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("echo", [False, True])
+def test_a_text_begins_with_the_blank_between_it_and_the_prompt(echo: bool, stream: bool, tmp_path: Path) -> None:
+    """With a tokenizer of Llama 2's kind, which drops that blank where it decodes the new tokens alone."""
+    inner = tiny_tokenizers.metaspace(["▁The", "▁dog", "▁ran", "."])
+    inner.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = build_huggingface(HuggingFaceConfig(path=str(tmp_path / "tokenizer.json"), eos_token="<s>"))
+    prompt, *new = [inner.token_to_id(piece) for piece in ("▁The", "▁dog", "▁ran", ".")]
+    model = Scripted(new, 0, tokenizer.size, end=0)  # type: ignore[arg-type]
+    with running(model_of(LoadedModel(model, tokenizer, 99, (0,)))) as server:  # type: ignore[arg-type]
+        asked = {"model": "tiny", "prompt": [prompt], "echo": echo, "logprobs": 1, "temperature": 0, "stream": stream}
+        told = server.ask("POST", "/v1/completions", asked)[1]
+    answers = [json.loads(line[6:]) for line in told.splitlines() if line.startswith("data: {")] if stream else [told]
+    choices = [answer["choices"][0] for answer in answers]
+    text = "".join(choice["text"] for choice in choices)
+    assert text == ("The" if echo else "") + " dog ran."
+    assert tokenizer.decode([prompt, *new]) == "The dog ran."
+    tokens = [(choice["logprobs"]["text_offset"], choice["logprobs"]["tokens"]) for choice in choices]
+    pairs = [pair for offsets, texts in tokens for pair in zip(offsets, texts, strict=True)]
+    assert all(text[at:].startswith(each) for at, each in pairs[:-1])
+    assert "".join(each for _, each in pairs[:-1]) == text
+
+
+def test_a_stop_text_with_a_special_token_and_more_is_refused_by_name(tmp_path: Path) -> None:
+    tiny_tokenizers.metaspace(["x"]).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = build_huggingface(HuggingFaceConfig(path=str(tmp_path / "tokenizer.json"), eos_token="<s>"))
+    model = Scripted(b"abc", 0, tokenizer.size, end=0)
+    with running(model_of(LoadedModel(model, tokenizer, 99, (0,)))) as server:  # type: ignore[arg-type]
+        asked = {"model": "tiny", "prompt": "x", "stop": ["ab", "<s> User:"]}
+        status, told, _ = server.ask("POST", "/v1/completions", asked)
+        assert (status, told["error"]["param"]) == (400, "stop")
+        assert "has the special token '<s>' in it" in told["error"]["message"]
+        assert server.ask("POST", "/v1/completions", {**asked, "stop": ["ab", "<s>\n"]})[0] == 200
 
 
 def test_an_end_token_is_counted_and_scored_and_not_shown() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import tiny_tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from twins import twins
 
 from mt_core import RopeScaling
 from mt_core.errors import UsageError
@@ -17,9 +22,11 @@ from mt_core.nn import Batch
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
+from mt_plugin_standard.tokenizers.huggingface import build_huggingface
+from mt_plugin_standard.tokenizers.huggingface_config import HuggingFaceConfig
 from mt_tools import generate as public_generate
 from mt_tools.generation.generate import generate
-from mt_tools.generation.prompts import template_of
+from mt_tools.generation.prompts import template_of, text_ids
 from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 from mt_train.generation.loaded_model import LoadedModel
@@ -62,6 +69,40 @@ def test_a_special_token_may_be_a_stop_text(loaded: LoadedModel, monkeypatch: py
     monkeypatch.setattr(loaded.tokenizer, "encode", lambda text: [special] if text == "<|end|>" else encode(text))
     (ended,) = generate(loaded, "ab", GenerationConfig(rules=GREEDY, max_new_tokens=10, stop=("<|end|>",)))
     assert (ended.finish, ended.ids) == ("eos", free.ids[: free.ids.index(special)])
+
+
+def test_a_continuation_has_the_blank_behind_its_prompt_and_an_answer_has_none(tmp_path: Path) -> None:
+    """With a tokenizer of Llama 2's kind, beside transformers: what all its tokens decode to, and what the new ones do."""
+    words = [f"▁{first}{second}" for first in "abcdefghijklmnop" for second in "abcdefghijklmnop"]
+    tiny_tokenizers.metaspace(words).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = build_huggingface(HuggingFaceConfig(path=str(tmp_path / "tokenizer.json"), bos_token="<s>"))
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    own, theirs = twins(tokenizer.size)
+    loaded = LoadedModel(own, tokenizer, 128)
+    turns = build_template(tokenizer, DataConfig(template="chatml"))
+    config = GenerationConfig(rules=GREEDY, max_new_tokens=6)
+
+    def decoded(ids: Sequence[int]) -> str:
+        return reference.decode(ids, skip_special_tokens=True)
+
+    blanks = 0
+    for prompt in ("The", "a b", "h ", "é fee"):
+        ids = text_ids(loaded, prompt)
+        new = continued(theirs, ids)
+        text = generate(loaded, prompt, config)[0].text
+        assert decoded(ids) + text == decoded([*ids, *new])
+        blanks += decoded(new) != text
+        messages = [{"role": "user", "content": prompt}]
+        (answer,) = generate(loaded, [messages], config, chat_template="chatml")
+        assert answer.text == decoded(continued(theirs, turns.prompt(messages)))
+    assert blanks, "some continuation begins with a word"
+
+
+def continued(model: LlamaForCausalLM, ids: Sequence[int]) -> list[int]:
+    """Return what transformers goes on with, greedily."""
+    ids_1T = torch.tensor([ids])
+    whole = model.generate(ids_1T, attention_mask=torch.ones_like(ids_1T), do_sample=False, max_new_tokens=6)
+    return whole[0, len(ids) :].tolist()
 
 
 def test_a_model_that_cannot_be_padded_gets_prompts_of_one_length_at_a_time() -> None:

@@ -155,6 +155,35 @@ def test_tokens_and_logprobs_end_with_the_text_that_a_templates_stop_text_ends(
     assert (found.text, found.finish, found.end_id) == ("", "stop", None)
 
 
+class OneSpecial(Numbers):
+    """Numbers, of which one is the special token ``<|end|>``."""
+
+    def __init__(self, special: int) -> None:
+        super().__init__()
+        self.special_ids = {"<|end|>": special}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return super().decode([token for token in ids if token not in self.special_ids.values()])
+
+
+@pytest.mark.parametrize("stop", ["<|end|>", "<|end|>\n"])
+def test_a_special_token_ends_a_text_with_or_without_blanks_behind(
+    pair: tuple[Llama, LlamaForCausalLM], stop: str
+) -> None:
+    (free,) = generate(pair[0], [[3, 4]])
+    loaded = LoadedModel(pair[0], OneSpecial(free.ids[2]), 128)  # type: ignore[arg-type]
+    config = GenerationConfig(rules=GREEDY, max_new_tokens=12, stop=(stop,))
+    (found,) = continue_prompts(loaded, [[3, 4]], config, batch_size=1)
+    assert (found.ids, found.finish, found.end_id) == (free.ids[:2], "eos", free.ids[2])
+
+
+@pytest.mark.parametrize("stop", ["<|end|> foo", "x<|end|>", "<|end|><|end|>"])
+def test_a_stop_text_with_a_special_token_in_it_is_refused(pair: tuple[Llama, LlamaForCausalLM], stop: str) -> None:
+    loaded = LoadedModel(pair[0], OneSpecial(5), 128)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"has the special token '<\|end\|>' in it.*give '<\|end\|>' alone"):
+        continue_prompts(loaded, [[3, 4]], GenerationConfig(stop=(stop,)), batch_size=1)
+
+
 def test_what_a_server_ended_before_there_was_no_room_has_stopped(pair: tuple[Llama, LlamaForCausalLM]) -> None:
     continuer = Continuer(load(pair[0], 5), GenerationConfig(max_new_tokens=4))
     finishes = {ids: continuer.finish([3], ids).finish for ids in ((1, 2), (1, 2, 3, 4), (1, 2, 5))}

@@ -137,6 +137,32 @@ def test_a_window_of_tokens_decodes_as_all_of_them_do(build: Callable[[], tokeni
 
 
 @pytest.mark.parametrize("build", [byte_level, metaspace, word_pieces])
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_text_goes_on_in_the_text_of_the_tokens_before(
+    build: Callable[[], tokenizers.Tokenizer], shows: bool
+) -> None:
+    """Both together are what all tokens decode to, a blank between them included."""
+    tokenizer = Counting(build())
+
+    @settings(max_examples=25, deadline=None)
+    @given(words=st.lists(st.sampled_from([*WORDS, "<s>", " " * 20]), min_size=1, max_size=120), share=st.floats(0, 1))
+    def check(words: list[str], share: float) -> None:
+        ids = tokenizer.inner.encode("".join(words), add_special_tokens=False).ids
+        cut = int(len(ids) * share)
+        shown: list[str] = []
+        show = shown.append if shows else None
+        stream = TextStream(tokenizer, show=show, after=ids[:cut])  # type: ignore[arg-type]
+        for token in ids[cut:]:
+            stream.push(token)
+        before = tokenizer.decode(ids[:cut])
+        whole = stream.close()
+        assert before.endswith("\ufffd") or before + whole == tokenizer.decode(ids)
+        assert not shows or "".join(shown) == whole
+
+    check()
+
+
+@pytest.mark.parametrize("build", [byte_level, metaspace, word_pieces])
 @pytest.mark.parametrize("stop", [(), ("fox fox", "東京東京東京")])
 def test_streaming_a_text_is_linear_in_its_length(
     build: Callable[[], tokenizers.Tokenizer], stop: tuple[str, ...]

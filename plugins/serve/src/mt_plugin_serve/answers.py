@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mt_core import Tokenizer
@@ -38,6 +39,8 @@ class TextAnswer:
     cuts: bool = False
     """Whether it may end before a stop text, of which no token is then shown either."""
     reader: CallReader | None = None
+    after: Sequence[int] = ()
+    """Tokens of the text that it goes on in."""
     tokens: list[int] = field(default_factory=list)
     """All that were produced, one that ended the text included."""
     _text: str = ""
@@ -45,8 +48,9 @@ class TextAnswer:
     _waiting: list[tuple[int, TokenScore]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._growing = GrowingText(self.tokenizer)
-        self.texts = TokenTexts(self.tokenizer)
+        after = self.after if self.scored else ()  # reading a long prompt takes its time
+        self._growing = GrowingText(self.tokenizer, after)
+        self.texts = TokenTexts(self.tokenizer, after)
         """Texts of the tokens whose scores are told."""
 
     def take(self, output: TokenOutput) -> Piece:

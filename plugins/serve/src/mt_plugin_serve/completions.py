@@ -41,12 +41,14 @@ def plan_completion(raw: Mapping[str, Any], models: Models, capacity: int) -> Pl
     fields.close()
     jobs = max(1, (most > 0) + (echo and top is not None))  # an answer, and log-probabilities of the prompt
     refuse_too_many(len(prompts) * sampling.n * jobs, capacity)
-    options = TextOptions(model=model, sampling=sampling, streaming=streaming, converses=False, top=top)
+    options = TextOptions(
+        model=model, sampling=sampling, streaming=streaming, converses=False, top=top, least=min(1, most)
+    )
     names = ["prompt"] if len(prompts) == 1 else [f"prompt[{place}]" for place in range(len(prompts))]
     ids = [_ids(model, prompt, name) for prompt, name in zip(prompts, names, strict=True)]
     texts = []
     for index, (place, request) in enumerate(build_requests(options, ids, names)):
-        answer = TextAnswer(model.loaded.tokenizer, top is not None, bool(request.stop))
+        answer = TextAnswer(model.loaded.tokenizer, top is not None, bool(request.stop), after=request.after)
         shown = _shown(model, prompts[place]) if echo else None
         texts.append(Text(index, request, answer, shown, top if echo else None, continues=most > 0))
     return Plan(model, texts, TextForm(), streaming, sum(map(len, ids)))
@@ -116,8 +118,9 @@ def _scores(
         return None
     texts, found = text.answer.texts, empty_scores()
     if prompt_scores is not None:
+        texts.begin(0)
         add_scores(found, texts, [text.request.ids[0], *prompt_scores])
-        texts.begin(len(text.prompt or ""))
+        texts.begin(len(text.prompt or ""), text.request.after)
     add_scores(found, texts, scores)
     return found
 

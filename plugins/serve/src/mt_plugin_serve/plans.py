@@ -102,6 +102,8 @@ class TextOptions:
     top: int | None
     """Likeliest tokens to show beside each; ``None`` for no log-probabilities."""
     end_ids: tuple[int, ...] = ()
+    least: int = 1
+    """New tokens that a prompt leaves room for; none where it is only echoed."""
 
 
 def build_requests(
@@ -112,15 +114,14 @@ def build_requests(
     Text i draws by the seed and i, as prompt i of a file of ``mt-generate`` does. Raises ``ApiError``.
     """
     try:
-        continuer = Continuer(
-            options.model.loaded, options.sampling.config, options.model.template if options.converses else None
-        )
+        template = options.model.template if options.converses else None
+        continuer = Continuer(options.model.loaded, options.sampling.config, template, joins=not options.converses)
     except MtError as error:
-        raise ApiError(str(error), field="choices") from error
+        raise ApiError(str(error), field="stop" if options.sampling.config.stop else "choices") from error
     for place, (prompt, name) in enumerate(zip(prompts, names, strict=True)):
-        _check_room(options.model, prompt, name)
+        _check_room(options, prompt, name)
         try:
-            continuer.room(prompt)
+            continuer.room(prompt, options.least)
         except MtError as error:
             raise ApiError(f"{name}: {error}", field=name.partition("[")[0]) from error
         for number in range(options.sampling.n):
@@ -149,9 +150,9 @@ def refuse_too_many(jobs: int, capacity: int) -> None:
         )
 
 
-def _check_room(model: ServedModel, prompt: PromptIds, name: str) -> None:
-    count, most = len(split_prompt(prompt)[0]), model.loaded.max_seq_len
-    if count >= most:
+def _check_room(options: TextOptions, prompt: PromptIds, name: str) -> None:
+    count, most = len(split_prompt(prompt)[0]), options.model.loaded.max_seq_len
+    if count + options.least > most:
         raise ApiError(
             f"{name}: the prompt has {count:,} tokens, and the model takes {most:,} here with the new ones; shorten it",
             field=name.partition("[")[0],

@@ -30,17 +30,19 @@ class TokenTexts:
     """Texts of the tokens of an answer, in order, and the character that each begins at.
 
     A token's text is what it adds to the last one before it that has a text: many a tokenizer drops the blank of the first token of a
-    text, and of one that is decoded alone. At the start of a text there is none before it.
+    text, and of one that is decoded alone. At the start of a text there is none before it, unless it goes on ``after`` others.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self.begin(0)
+        self.begin(0, after)
 
-    def begin(self, offset: int) -> None:
-        """Begin a text of its own at this character of the answer."""
-        self._offset, self._growing = offset, GrowingText(self._tokenizer)
+    def begin(self, offset: int, after: Sequence[int] = ()) -> None:
+        """Begin a text at this character of the answer: one of its own, or one that goes on ``after`` other tokens."""
+        self._offset, self._growing = offset, GrowingText(self._tokenizer, after)
         self._anchor: tuple[list[int], str] = ([], "")
+        for token in self._growing.tokens:
+            self._move_anchor(token)
         self._known: dict[int, str | None] = {}
 
     def text(self, token: int) -> str | None:
@@ -69,9 +71,12 @@ class TokenTexts:
             begin = growing.before + len(growing.window) - len(text)
         growing.forget(growing.length)
         self._known = {}
+        self._move_anchor(token)
+        return self._offset + begin
+
+    def _move_anchor(self, token: int) -> None:
         if alone := _whole(self._tokenizer.decode([token])):
             self._anchor = ([token], alone)
-        return self._offset + begin
 
 
 def chat_scores(texts: TokenTexts, scores: Sequence[TokenScore]) -> dict[str, Any]:

@@ -43,13 +43,16 @@ def _place(index: int, count: int) -> str:
 
 
 class Generator:
-    """Continues prompts by the same wishes. With a ``template`` they may be conversations, and end as its turns do."""
+    """Continues prompts by the same wishes: a prompt's text and the new one are the text of all ids.
+
+    With a ``template`` they may be conversations, and end as its turns do. Then each new text is one of its own, as in transformers.
+    """
 
     def __init__(self, loaded: LoadedModel, wishes: GenerationConfig, template: Template | None = None) -> None:
         self._loaded = loaded
         self._template = template
         self._wishes = wishes
-        self._continuer = Continuer(loaded, wishes, template)
+        self._continuer = Continuer(loaded, wishes, template, joins=template is None)
 
     def prepare(self, prompt: Prompt, place: str = "") -> PromptIds:
         """Ids of a prompt that can be continued. ``place`` begins the message of what is wrong with it."""

@@ -40,8 +40,8 @@ def continue_prompts(
     return [found[place] for place in wanted]
 
 
-def check_room(loaded: LoadedModel, prompt: PromptIds) -> int:
-    """Return how many tokens the context has after a prompt. Raises ``UsageError`` where there is no prompt, or none."""
+def check_room(loaded: LoadedModel, prompt: PromptIds, least: int = 1) -> int:
+    """Return how many tokens the context has after a prompt. Raises ``UsageError`` where there is no prompt, or fewer than ``least``."""
     ids, media = split_prompt(prompt)
     if not ids:
         raise UsageError("the prompt has no tokens; give some text to continue, for instance --prompt 'The '")
@@ -49,7 +49,7 @@ def check_room(loaded: LoadedModel, prompt: PromptIds) -> int:
         raise UsageError(
             f"the prompt has token id {highest}, and the model's embedding {loaded.vocabulary} rows; take out the text of that token"
         )
-    if len(ids) >= loaded.max_seq_len:
+    if len(ids) + least > loaded.max_seq_len:
         of_media = f" ({sum(span.tokens for span in media)} of them of media)" if media else ""
         raise UsageError(
             f"the prompt has {len(ids)} tokens{of_media}, and the model takes {loaded.max_seq_len} with the new ones; shorten it"
@@ -58,7 +58,10 @@ def check_room(loaded: LoadedModel, prompt: PromptIds) -> int:
 
 
 class Continuer:
-    """Continues prompts with one config. With a ``template``, prompts may be conversations, and answers end like its turns."""
+    """Continues prompts with one config. With a ``template``, prompts may be conversations, and answers end like its turns.
+
+    With ``joins`` a text goes on in the prompt's: a blank between both, which many a tokenizer drops at the start of a text, is part of it.
+    """
 
     def __init__(
         self,
@@ -66,9 +69,10 @@ class Continuer:
         config: GenerationConfig,
         template: Template | None = None,
         *,
+        joins: bool = False,
         forward: Forward = last_logits,
     ) -> None:
-        self._loaded, self._config, self._forward = loaded, config, forward
+        self._loaded, self._config, self._forward, self._joins = loaded, config, forward, joins
         self._choices = _build_choices(loaded, config) if config.choices else None
         self._end_ids = (*loaded.eos_ids, *_special_stops(config.stop, loaded.tokenizer))
         self._stop = config.stop
@@ -88,7 +92,7 @@ class Continuer:
         room, wished = self.room(prompt), self._config.max_new_tokens
         ends = [place for place, token in enumerate(ids) if token in self._end_ids]
         own, end_id = (tuple(ids[: ends[0]]), ids[ends[0]]) if ends else (tuple(ids[: min(room, wished)]), None)
-        stream = TextStream(self._loaded.tokenizer, stop=self._stop)
+        stream = self._stream(prompt)
         for count, token in enumerate(own, 1):
             if stream.push(token):
                 return Generation(stream.close(), own[:count], "stop")
@@ -97,9 +101,9 @@ class Continuer:
             finish = "stop"  # whoever wrote them ends a text by a token that is not known here
         return Generation(stream.close(), own, finish, end_id)
 
-    def room(self, prompt: PromptIds) -> int:
-        """Tokens that the context has after a prompt. Raises ``UsageError`` where there is none, or a choice would not fit."""
-        room = check_room(self._loaded, prompt)
+    def room(self, prompt: PromptIds, least: int = 1) -> int:
+        """Tokens that the context has after a prompt. Raises ``UsageError`` for fewer than ``least``, or where a choice would not fit."""
+        room = check_room(self._loaded, prompt, least)
         if self._choices is not None and room < self._choices.longest:
             raise UsageError(
                 f"the prompt has {len(split_prompt(prompt)[0])} tokens and the longest choice {self._choices.longest} with its end, and the"
@@ -159,8 +163,13 @@ class Continuer:
             seed=self._config.seed,
             index=index,
             top_logprobs=0 if self._config.logprobs else None,
+            joins=self._joins,
             streams=streams,
         )
+
+    def _stream(self, prompt: PromptIds) -> TextStream:
+        after = split_prompt(prompt)[0] if self._joins else ()
+        return TextStream(self._loaded.tokenizer, stop=self._stop, after=after)
 
     def _search(self, prompt: PromptIds) -> Generation:
         room, wished = self.room(prompt), self._config.max_new_tokens
@@ -177,7 +186,7 @@ class Continuer:
             media=media,
             read_media=self._loaded.read_media,
         )
-        stream = TextStream(self._loaded.tokenizer, stop=self._stop)
+        stream = self._stream(prompt)
         logprobs = tuple(found.logprobs) if self._config.logprobs else ()
         for count, token in enumerate(found.tokens, 1):
             if stream.push(token):
@@ -232,6 +241,20 @@ def _build_choices(loaded: LoadedModel, config: GenerationConfig) -> Choices:
 
 
 def _special_stops(stop: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    """Stop texts that are special tokens (``<|eot_id|>``): these give no text in which they could be found."""
-    ids = [tokenizer.encode(word) for word in stop]
-    return [tokens[0] for tokens in ids if len(tokens) == 1 and not tokenizer.decode(tokens)]
+    """Return the stop texts that are special tokens (``<|eot_id|>``), with or without blanks behind: no text has them in it.
+
+    Raises ``UsageError`` for one with a special token and more, which would never be found.
+    """
+    special: Mapping[str, int] = getattr(tokenizer, "special_ids", {})
+    found = []
+    for word in stop:
+        if (alone := word.rstrip()) and alone in special:
+            found.append(special[alone])
+        elif name := next((name for name in special if name and name in word), None):
+            raise UsageError(
+                f"stop text {word!r} has the special token {name!r} in it, of which a text has nothing, so that it would never be found;"
+                f" give {name!r} alone, or the text without it"
+            )
+        elif len(ids := tokenizer.encode(word)) == 1 and not tokenizer.decode(ids):
+            found += ids
+    return found

@@ -48,12 +48,19 @@ class Request:
     """Log-probabilities (nats, under the model itself) of each token and of so many of the likeliest; ``None`` for none."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Token and what is added to its logit, before every rule; OpenAI's field of this name."""
+    joins: bool = False
+    """Whether the text goes on in the prompt's, so that a blank between both is part of it. An answer is a text of its own."""
     streams: bool = False
     """Whether ``TokenOutput.text`` grows token by token, or comes as a whole with the last one, which costs less."""
 
     def __post_init__(self) -> None:
         if self.choices is not None:
             self.choices.refuse_ends(self.end_ids, self.stop)
+
+    @property
+    def after(self) -> Sequence[int]:
+        """Return the tokens whose text is gone on with."""
+        return self.ids if self.joins else ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,8 @@ class Row:
         self.new: list[int] = []
         self._pieces: list[str] = []
         streams = request.streams and request.choices is None
-        self._stream = TextStream(tokenizer, stop=request.stop, show=self._pieces.append if streams else None)
+        show = self._pieces.append if streams else None
+        self._stream = TextStream(tokenizer, stop=request.stop, show=show, after=request.after)
 
     @property
     def longest(self) -> int:

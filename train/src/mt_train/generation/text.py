@@ -24,17 +24,22 @@ class GrowingText:
     """Text of tokens that arrive one by one. Only the last tokens are decoded again, so the work is linear in their number.
 
     A window moves on only to where its text is the end of what it was before: never into a character, and never so that a tokenizer
-    drops a blank which it drops at the start of a text alone.
+    drops a blank which it drops at the start of a text alone. That of a text which goes on ``after`` other tokens begins within their
+    text, from whose end characters are counted.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self.tokens: list[int] = []
+        self.tokens = _last_text(tokenizer, after)
         self._first, self._longest = 0, WINDOW
-        self.before = 0
-        """Characters in front of the window."""
-        self.window = ""
+        self.window = tokenizer.decode(self.tokens) if after else ""
         """Text of the last tokens, all that were not forgotten included."""
+        if self.window.endswith(REPLACEMENT):  # within a character, whose other bytes are no text by themselves
+            self.tokens, self.window = [], ""
+        self.own = len(self.window)
+        """Character of the text of all ``tokens`` that this one begins at."""
+        self.before = -self.own
+        """Characters in front of the window."""
 
     @property
     def length(self) -> int:
@@ -60,14 +65,28 @@ class GrowingText:
         self._longest *= 2  # not asked again for each token
 
 
+def _last_text(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
+    """Return the last tokens that have a text and begin with a character, or all: what a text is decoded behind."""
+    count = CONTEXT
+    while count < len(tokens):
+        for first in range(len(tokens) - count, len(tokens) - count + CHARACTER):
+            text = tokenizer.decode(tokens[first:])
+            if text.strip() and not text.startswith(REPLACEMENT):
+                return list(tokens[first:])
+        count *= CHARACTER
+    return list(tokens)
+
+
 class TextStream:
     """Collects the tokens of one text. ``show`` gets each piece once it is certain; the pieces add up to what ``close`` returns."""
 
-    def __init__(self, tokenizer: Tokenizer, *, stop: Sequence[str] = (), show: Show | None = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, stop: Sequence[str] = (), show: Show | None = None, after: Sequence[int] = ()
+    ) -> None:
         self._tokenizer = tokenizer
         self._stop = stop
         self._show = show
-        self._growing = GrowingText(tokenizer)
+        self._growing = GrowingText(tokenizer, after)
         self._certain = 0
 
     def push(self, token: int) -> bool:
@@ -88,7 +107,7 @@ class TextStream:
     def close(self) -> str:
         """The whole text; what was held back is shown."""
         tokens = self._growing.tokens
-        text = self._tokenizer.decode(tokens) if tokens else ""
+        text = self._tokenizer.decode(tokens)[self._growing.own :] if tokens else ""
         text = text[: earliest(text, self._stop)]
         self._say(text[self._certain :])
         return text
