@@ -54,6 +54,24 @@ def test_a_delta_gives_the_tuned_folder_back_bit_for_bit(
     assert not same.any(), "what was not tuned is zero, which packs well"
 
 
+@pytest.mark.parametrize("base", ["scaled", "plain"])
+def test_weights_in_fp8_come_back_with_their_scales(
+    base: str, pretrained_folder: Path, convert: Convert, tmp_path: Path
+) -> None:
+    """As published folders of DeepSeek and Qwen have them; the base may be one in 16 bits."""
+    name = "model.layers.0.mlp.up_proj.weight"
+    plain = {key: value.to(torch.bfloat16) for key, value in tensors(pretrained_folder).items()}
+    for folder, factor in (("scaled", 200.0), ("tuned", 201.0)):
+        scaled = {f"{name}_scale_inv": torch.ones(1, 1) / factor, name: (plain[name] * factor).to(torch.float8_e4m3fn)}
+        shutil.copytree(pretrained_folder, tmp_path / folder)
+        save_file(plain | scaled, tmp_path / folder / "model.safetensors", {"format": "pt"})
+    start = tmp_path / "scaled" if base == "scaled" else pretrained_folder
+    convert("delta", "make", start, tmp_path / "tuned", tmp_path / "delta")
+    convert("delta", "apply", start, tmp_path / "delta", tmp_path / "again")
+    assert_equal(tensors(tmp_path / "tuned"), tensors(tmp_path / "again"))
+    assert tensors(tmp_path / "again")[name].dtype == torch.float8_e4m3fn
+
+
 def test_the_hash_is_that_of_the_content_however_it_is_spread(
     pretrained_folder: Path, convert: Convert, tmp_path: Path
 ) -> None:

@@ -58,6 +58,27 @@ def test_gpt_2s_cut_is_that_of_byte_level_itself_and_digits_are_smollms(
     assert read_vocabulary(written(content, tmp_path), 300).pre == "smollm"
 
 
+@pytest.mark.parametrize("name", ["llama-bpe", "qwen2"])
+@pytest.mark.parametrize("takes_whole", [False, True])
+def test_a_word_that_only_one_side_takes_whole_is_refused(
+    name: str, takes_whole: bool, content: dict[str, Any], tmp_path: Path
+) -> None:
+    """llama.cpp takes a word that is a token whole with Llama 3's cut alone, as its tokenizer.json says (``ignore_merges``)."""
+    content["pre_tokenizer"] = split(GGUF_PRE_TOKENIZER_SPLITS[name])
+    content["model"]["ignore_merges"] = takes_whole
+    assert read_vocabulary(written(content, tmp_path), 300).pre == name, "merges make every token of a trained one"
+    size = max(content["model"]["vocab"].values()) + 1
+    content["model"]["vocab"]["qxqx"] = size
+    written(content, tmp_path)
+    ids = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("qxqx").ids
+    assert (ids == [size]) == takes_whole
+    if takes_whole == (name == "llama-bpe"):
+        assert read_vocabulary(tmp_path, size + 1).pre == name
+        return
+    with pytest.raises(UsageError, match=r"do not make the token 'qxqx'.*\(ignore_merges\)"):
+        read_vocabulary(tmp_path, size + 1)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -57,7 +57,7 @@ def apply(base: Path, delta: Path, out: Path, *, shard_bytes: int) -> None:
     tuned: Loaders = {name: partial(_values, load, old.get(name), about["dtypes"][name]) for name, load in bits.items()}
     with stage_folder(out) as stage:
         _carry(delta, stage)
-        write_tensors(stage, tuned, shard_bytes=shard_bytes)
+        write_tensors(stage, tuned, shard_bytes=shard_bytes, scaled=True)
         if content_hash(open_folder(stage)) != about["tuned"]:
             raise WeightsError(f"the result is not what {delta} was made of; its files are damaged, fetch them again")
 

@@ -90,7 +90,7 @@ def _write_config(
     if whole is not None:
         content = {**whole.config(content, ids), "torch_dtype": word}
     if source.parts.objective_component.head == "own":
-        content = classifier_config(content)
+        content = classifier_config(content, ends)
     write_json(stage / CONFIG, content)
     given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
     changed = {key: ids[key] for key in ("pad_token_id",) if ids.get(key) is not None}
@@ -127,12 +127,15 @@ def classifier_names(content: Mapping[str, T]) -> dict[str, T]:
     return {own: content[name] for name, own in named.items()}
 
 
-def classifier_config(content: Mapping[str, Any]) -> dict[str, Any]:
-    """``config.json`` as ``AutoModelForSequenceClassification`` reads it, of one score. It finds the last token by the id of padding."""
-    pad = content.get("pad_token_id")
-    pad = content.get("eos_token_id") if pad is None else pad
+def classifier_config(content: Mapping[str, Any], ends: Sequence[int] = ()) -> dict[str, Any]:
+    """``config.json`` as ``AutoModelForSequenceClassification`` reads it, of one score. It finds the last token by the id of padding.
+
+    A token that ends texts (``ends``, ``eos_token_id``) would be passed over as padding, so that none is named then.
+    """
+    end, pad = content.get("eos_token_id"), content.get("pad_token_id")
+    if pad in (*(end if isinstance(end, list) else [end]), *ends):
+        pad = None
     named = [str(name).replace("ForCausalLM", "ForSequenceClassification") for name in content.get("architectures", [])]
-    pad = pad[0] if isinstance(pad, list) else pad
     return {**content, "architectures": named, "num_labels": 1, "id2label": {"0": "score"}, "pad_token_id": pad}
 
 

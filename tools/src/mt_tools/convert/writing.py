@@ -40,6 +40,8 @@ _CODES = {
     "bool": "BOOL",
 }
 """torch's word for a type → that of safetensors (https://huggingface.co/docs/safetensors#format)."""
+_SCALED = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+"""Types whose values mean nothing without the scales in other tensors: only copied, bit for bit."""
 
 _PIECE = 2**18
 """Elements that are converted and written at a time: what a conversion holds in memory."""
@@ -108,16 +110,17 @@ def write_tensors(
     shard_bytes: int = SHARD_BYTES,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     unconverted: Container[str] = (),
+    scaled: bool = False,
 ) -> str:
     """Write safetensors, with an index where one file is not enough; returns torch's word for the dtype of most bytes.
 
     ``dtype`` (fp32, bf16, fp16) is that of all floating-point tensors; ``None``, and for some ``unconverted``, keeps each one's
-    own. ``shapes`` are what some of them must have. A tensor is loaded twice, once for its shape and dtype; where that maps a
-    file, no more than a piece of it is ever in memory of our own.
+    own. ``shapes`` are what some of them must have. Tensors of 8-bit floating point are written if they may be ``scaled``. A tensor
+    is loaded twice, once for its shape and dtype; where that maps a file, no more than a piece of it is ever in memory of our own.
     Raises ``WeightsError`` for tensors of another shape than ``shapes`` says, and for a value too large for ``dtype``.
     """
     names, shapes = sorted(loaders, key=_in_order), shapes or {}
-    entries = [_entry(name, loaders[name], None if name in unconverted else dtype) for name in names]
+    entries = [_entry(name, loaders[name], None if name in unconverted else dtype, scaled=scaled) for name in names]
     if wrong := [each for each in entries if each.shape != shapes.get(each.name, each.shape)]:
         listed = [f"{each.name} is {each.shape} and the config says {shapes[each.name]}" for each in wrong]
         raise WeightsError(f"{len(wrong)} tensors have another shape:\n  " + "\n  ".join(listed))
@@ -149,14 +152,14 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return [(-1, part) if (number := parse_whole_number(part)) is None else (number, "") for part in name.split(".")]
 
 
-def _entry(name: str, load: Callable[[], Tensor], dtype: str | None) -> _Entry:
+def _entry(name: str, load: Callable[[], Tensor], dtype: str | None, *, scaled: bool = False) -> _Entry:
     import torch
 
     tensor = load()
     kept = dtype is None or not tensor.is_floating_point()
     written = tensor.dtype if kept else getattr(torch, DTYPES[str(dtype)])
-    if _word(written) not in _CODES:
-        raise WeightsError(f"{name} is of {written}, which is not written here; known are {', '.join(_CODES)}")
+    if _word(tensor.dtype) not in (_CODES | _SCALED if scaled else _CODES):
+        raise WeightsError(f"{name} is of {tensor.dtype}, which is not written here; known are {', '.join(_CODES)}")
     return _Entry(name, written, tuple(tensor.shape), tensor.numel() * written.itemsize)
 
 
@@ -187,7 +190,7 @@ def _write(path: Path, shard: list[_Entry], loaders: Loaders) -> None:
     end = 0
     for entry in shard:
         start, end = end, end + entry.size
-        code = _CODES[_word(entry.dtype)]
+        code = (_CODES | _SCALED)[_word(entry.dtype)]
         header[entry.name] = {"dtype": code, "shape": list(entry.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # values begin at a multiple of 8 bytes

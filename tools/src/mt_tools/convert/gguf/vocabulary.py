@@ -28,6 +28,9 @@ CUTS = {
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt-2",
 }
 """Pattern of a word → what llama.cpp calls it."""
+TAKES_WHOLE = "llama-bpe"
+"""Cut with which llama.cpp takes a word that is a token whole, whatever the merges make of it; with others it always merges. No key says
+that otherwise. Source: ``llama-vocab.cpp``, where this name sets ``ignore_merges``."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,11 @@ def read_vocabulary(folder: Path, size: int) -> GgufVocabulary:
     if pieces:
         prefix = _prefix(content, file)
         _refuse_other_merges([token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL], merges)
+        _refuse_other_words(tokens, types, model, "default")
         return GgufVocabulary("llama", "default", tokens, types, (), _scores(tokens, merges), prefix)
-    return GgufVocabulary("gpt2", _cut(content, file), tokens, types, merges, (), add_space_prefix=False)
+    cut = _cut(content, file)
+    _refuse_other_words(tokens, types, model, cut)
+    return GgufVocabulary("gpt2", cut, tokens, types, merges, (), add_space_prefix=False)
 
 
 def _type(
@@ -103,6 +109,24 @@ def _refuse_other_merges(tokens: Sequence[str], merges: Sequence[str]) -> None:
                 f"tokenizer.json makes the token {token!r} otherwise than llama.cpp, which joins any two pieces that make it"
                 f" ({missing or pairs[0]!r}): its ids would differ. A vocabulary that was trained as byte-level BPE is written"
             )
+
+
+def _refuse_other_words(tokens: Sequence[str], types: Sequence[int], model: Mapping[str, Any], cut: str) -> None:
+    """Raise ``UsageError`` where only one of both takes words whole (``ignore_merges``), and merges do not make the same of them."""
+    takes_whole = bool(model.get("ignore_merges"))
+    if takes_whole == (cut == TAKES_WHOLE):
+        return
+    from tokenizers.models import BPE
+
+    pairs = (each.split(" ") if isinstance(each, str) else each for each in model["merges"])
+    bpe = BPE(vocab=model["vocab"], merges=[(left, right) for left, right in pairs])
+    words = (token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL)
+    if word := next((word for word in words if len(bpe.tokenize(word)) != 1), None):
+        who = "tokenizer.json takes" if takes_whole else f"llama.cpp (with the cut {cut}) takes"
+        raise UsageError(
+            f"the merges do not make the token {word!r}, and only {who} a word whole that is a token (ignore_merges): its ids would differ."
+            " Serve the folder itself"
+        )
 
 
 def _scores(tokens: Sequence[str], merges: Sequence[str]) -> list[float]:
