@@ -9,6 +9,8 @@ import torch
 
 from mt_core import UsageError
 from mt_plugin_alignment import Pairs, labelled, transport
+from mt_plugin_alignment.losses.orpo import Orpo, OrpoConfig
+from mt_plugin_alignment.losses.simpo import Simpo, SimpoConfig
 from mt_plugin_alignment.modifications import answer_weights, is_in_tail, weaken_tails, weigh
 
 ONE = torch.ones(1)
@@ -42,7 +44,7 @@ def test_alpha_says_how_much_of_the_tail_counts_for_both_models(alpha: float, re
     found = weaken_tails(pairs(), alpha)
     assert found.chosen_reward.item() == pytest.approx(reward)
     assert found.rejected_reward.item() == 0
-    assert found.chosen_lengths.item() == 3, "means are over all tokens, as in TRL"
+    assert found.chosen_lengths.item() == 3, "means of log-ratios are over all tokens, as in TRL"
 
 
 def test_tails_need_no_reference_and_are_asked_for() -> None:
@@ -51,6 +53,27 @@ def test_tails_need_no_reference_and_are_asked_for() -> None:
     assert weaken_tails(plain, 0.0).chosen.item() == -2
     with pytest.raises(UsageError, match=r"Pairs\.chosen_tail is None"):
         weaken_tails(Pairs(given.chosen, given.rejected, ONE, ONE), 0.5)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.4, 0.0])
+def test_answers_of_the_same_likelihood_by_token_have_the_same_mean_whatever_their_lengths(alpha: float) -> None:
+    """SimPO and ORPO compare means: a tail that counts less may not make the longer answer the likelier one."""
+    found = weaken_tails(
+        Pairs(-20 * ONE, -10 * ONE, 20 * ONE, 10 * ONE, chosen_tail=-10 * ONE, rejected_tail=0 * ONE), alpha
+    )
+    assert (found.chosen_mean.item(), found.rejected_mean.item()) == pytest.approx((-1.0, -1.0))
+    assert Simpo(SimpoConfig(gamma=0.0))(found).item() == pytest.approx(math.log(2))
+    assert Orpo(OrpoConfig(beta=1.0))(found).item() == pytest.approx(math.log(2))
+
+
+def test_a_mean_over_a_weakened_tail_is_that_of_its_weighted_tokens() -> None:
+    torch.manual_seed(0)
+    logps, weights = -torch.rand(5, dtype=torch.float64), torch.tensor([1, 1, 1, 0.4, 0.4], dtype=torch.float64)
+    chosen, one = logps.sum()[None], torch.ones(1, dtype=torch.float64)
+    found = weaken_tails(
+        Pairs(chosen, -one, 5 * one, 3 * one, chosen_tail=logps[3:].sum()[None], rejected_tail=0 * one), 0.4
+    )
+    torch.testing.assert_close(found.chosen_mean[0], (weights * logps).sum() / weights.sum(), rtol=1e-14, atol=0)
 
 
 def test_an_answer_that_the_model_would_draw_itself_weighs_more() -> None:

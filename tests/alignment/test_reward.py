@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from mt_core import Sample
-from mt_core.errors import DataError
+from mt_core.errors import DataError, WeightsError
 from mt_core.nn import Batch
 from mt_plugin_alignment.objectives.config import RewardConfig
 from mt_plugin_alignment.objectives.reward import PairwiseReward
@@ -79,6 +79,16 @@ def records(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in json.loads(line).items() if name not in timed} for line in lines]
 
 
+def test_a_run_ends_with_the_command_that_measures_it_and_with_none_that_generates(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = config(folder, train={"steps": 1, "sequence_len": 96, "micro_batch_size": 4}, eval={"samples": 0})
+    output = train(raw, output=folder / "one-step").output
+    said = capsys.readouterr().out
+    assert f"mt-eval --run {output}\n" in said
+    assert "mt-generate" not in said
+
+
 def test_pairs_are_told_apart(run: Path) -> None:
     first, *_, last = records(run)
     assert first["loss"] == pytest.approx(math.log(2), abs=0.05)
@@ -139,6 +149,37 @@ def test_transformers_opens_an_exported_one_with_the_same_scores(folder: Path, r
     assert found == pytest.approx(ours, abs=1e-5)
     back = Scorer(load_weights(folder / "exported", objective="reward"))
     assert back.score(CONVERSATIONS) == pytest.approx(ours, abs=1e-6)
+
+
+def test_transformers_scores_the_token_that_ends_a_text_where_padding_is_that_token(folder: Path) -> None:
+    """Named as padding it would be passed over, and the score be that of the token before."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    own = Tokenizer(models.BPE({letter: at for at, letter in enumerate([*letters, "</s>"])}, []))
+    own.pre_tokenizer, own.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=own, eos_token="</s>", pad_token="</s>").save_pretrained(folder / "own")
+    raw = config(folder, tokenizer={"path": str(folder / "own")}, model={"name": "llama", **SHAPE, "vocab_size": 320})
+    run = train(raw, output=folder / "one-token").output or Path()
+    loaded = load_run(run)
+    assert loaded.template is not None
+    ids = loaded.template.encode(CONVERSATIONS[1]).ids
+    assert convert([str(run), str(folder / "of-one-token")]) == 0
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder / "of-one-token").eval()
+    assert ids[-1] == AutoTokenizer.from_pretrained(folder / "of-one-token").pad_token_id
+    with torch.no_grad():
+        found = theirs(torch.tensor([ids])).logits[:, 0].tolist()
+    assert found == pytest.approx(Scorer(loaded).score(CONVERSATIONS[1:2]), abs=1e-5)
+
+
+def test_weights_without_a_score_are_refused_where_scores_are_asked_for(folder: Path) -> None:
+    """A head that was drawn would give answers scores that mean nothing."""
+    raw = config(folder, objective="pretrain", dataset={"name": "demo"}, train={"steps": 1, "sequence_len": 32})
+    run = train(raw, output=folder / "no-score").output or Path()
+    assert convert([str(run), str(folder / "plain")]) == 0
+    with pytest.raises(WeightsError, match=r"plain has no lm_head\.objective\.score\.weight.* --objective reward"):
+        load_weights(folder / "plain", objective="reward")
 
 
 def test_an_adapted_one_is_merged_with_its_score(folder: Path, adapted: Path) -> None:

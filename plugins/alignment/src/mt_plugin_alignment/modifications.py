@@ -29,13 +29,17 @@ def weaken_tails(pairs: Pairs, alpha: float) -> Pairs:
     """Return pairs whose log-probabilities count what stands behind the shorter answer's length by α only.
 
     LD-DPO (https://arxiv.org/abs/2409.06411): l = l_shared + α l_tail, for the model and the reference alike, as in TRL; α = 1 changes
-    nothing. Raises ``UsageError`` for pairs without tails.
+    nothing. Means of log-probabilities (SimPO, ORPO) divide by what the tokens count then, so that one likelihood for every token gives
+    answers of any length one mean; means of log-ratios (IPO, DPO on means) divide by all tokens, as in TRL. Raises ``UsageError`` for
+    pairs without tails.
     """
-    less = 1 - alpha
+    less, shared = 1 - alpha, pairs.chosen_lengths.minimum(pairs.rejected_lengths)
     changed = replace(
         pairs,
         chosen=pairs.chosen - less * known(pairs.chosen_tail, "chosen_tail"),
         rejected=pairs.rejected - less * known(pairs.rejected_tail, "rejected_tail"),
+        chosen_counts=shared + alpha * (pairs.chosen_lengths - shared),
+        rejected_counts=shared + alpha * (pairs.rejected_lengths - shared),
     )
     if pairs.reference_chosen is None or pairs.reference_rejected is None:
         return changed

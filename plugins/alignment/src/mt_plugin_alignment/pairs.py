@@ -26,6 +26,7 @@ class Pairs:
 
     What only modifications of a loss read (``modifications``) is ``None`` where nobody asked for it: ``…_tail`` are sums over the
     tokens of an answer behind the length of the shorter one (LD-DPO), ``…_weights`` how likely an answer is for the model (WPO).
+    ``…_counts`` are what the tokens of an answer count together where a tail counts less.
     """
 
     chosen: Tensor
@@ -40,6 +41,8 @@ class Pairs:
     reference_rejected_tail: Tensor | None = None
     chosen_weights: Tensor | None = None
     rejected_weights: Tensor | None = None
+    chosen_counts: Tensor | None = None
+    rejected_counts: Tensor | None = None
 
     @property
     def chosen_reward(self) -> Tensor:
@@ -58,13 +61,13 @@ class Pairs:
 
     @property
     def chosen_mean(self) -> Tensor:
-        """Return the mean log-probability of a token of the chosen answer."""
-        return self.chosen / self.chosen_lengths
+        """Return the mean log-probability of a token of the chosen answer, each by what it counts."""
+        return self.chosen / (self.chosen_lengths if self.chosen_counts is None else self.chosen_counts)
 
     @property
     def rejected_mean(self) -> Tensor:
-        """Return the mean log-probability of a token of the rejected answer."""
-        return self.rejected / self.rejected_lengths
+        """Return the mean log-probability of a token of the rejected answer, each by what it counts."""
+        return self.rejected / (self.rejected_lengths if self.rejected_counts is None else self.rejected_counts)
 
     @property
     def chosen_mean_reward(self) -> Tensor:

@@ -44,7 +44,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model", metavar="NAME", help="the family of --weights; default: the one that their config.json names"
     )
-    parser.add_argument("--weights", type=Path, metavar="FOLDER", help="a reward model that mt-export wrote")
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        metavar="FOLDER",
+        help="whole weights with a score head: of mt-convert, of mt-export --merge, or a reward model of transformers with one label",
+    )
     parser.add_argument("--rows", type=Path, required=True, metavar="FILE", help="JSON lines, or an array of objects")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the scores as JSON lines (default: standard output)")
     parser.add_argument("--best", type=Path, metavar="FILE", help="each row with its best answer, as rows for sft")

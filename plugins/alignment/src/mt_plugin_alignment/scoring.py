@@ -32,7 +32,8 @@ class Scorer:
         head, template = objective_modules(loaded.model.head), loaded.template
         if head is None or isinstance(head, ValueHead):  # what a text is going to be worth is no score of it
             raise UsageError(
-                "the model has no head for scores; give a run of --objective reward, or the weights that mt-export wrote of one"
+                "the model has no head for scores; give a run of --objective reward, or a folder of weights with one (mt-convert,"
+                " mt-export --merge)"
             )
         if template is None:
             raise UsageError(

@@ -11,6 +11,7 @@ import torch
 
 from mt_core.errors import MtError, WeightsError
 from mt_core.nn import TrainModel
+from mt_core.nn.objective import split_objective_name
 from mt_core.protocols import Tokenizer
 from mt_core.weights import CONFIG, read_json, text_config
 from mt_train.assemble.data import build_tokenizer
@@ -46,7 +47,7 @@ def load(
     config = parts.config
     tokenizer = _tokenizer(parts, checkpoint)
     eos_ids = end_tokens_of(parts, tokenizer)
-    model = load_model(parts, checkpoint, say, dtype=settle_dtype(dtype, parts, checkpoint))
+    model = load_model(parts, checkpoint, say, dtype=settle_dtype(dtype, parts, checkpoint), drawn=False)
     if averaged is not None:
         kept = averaged_of(checkpoint, averaged)
         fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
@@ -84,10 +85,12 @@ def load_model(
     device: torch.device | None = None,
     adapted: bool = True,
     dtype: str = "fp32",
+    drawn: bool = True,
 ) -> TrainModel:
     """The model and its adapter, filled; without the adapter where it is not ``adapted``. ``device`` is a GPU where there is one.
 
-    What an adapter computes from the weights under it comes from fp32.
+    What an adapter computes from the weights under it comes from fp32. Unless what the objective trains beside the model may be
+    ``drawn``, weights without it are a ``WeightsError``: its answers would mean nothing.
     """
     if checkpoint is not None:
         verify(checkpoint)
@@ -95,6 +98,8 @@ def load_model(
     model = build_empty(parts, process.device, "fp32" if adapted and parts.adapter_component.rewrites_base else dtype)
     names = weight_names(model)
     source = weights_of(parts, names, say, checkpoint, adapted=True)
+    if not drawn and parts.weights_path is not None:
+        _refuse_lacking(parts, [name for name in names if split_objective_name(name) and name not in source])
     fill_model(model, source, seed=parts.config.train.seed, process=process)
     if adapted:
         adapter = inject(parts, model, checkpoint=checkpoint)
@@ -102,6 +107,14 @@ def load_model(
     if dtype != "fp32":
         cast_model(model, dtype)
     return model.eval()
+
+
+def _refuse_lacking(parts: Parts, lacking: list[str]) -> None:
+    if lacking:
+        raise WeightsError(
+            f"{parts.weights_path} has no {', '.join(lacking)}, which --objective {parts.config.objective.name} trains beside the model;"
+            " give the folder that mt-convert, or mt-export --merge, wrote of such a run"
+        )
 
 
 def load_base(parts: Parts, checkpoint: Path, say: Callable[[str], None]) -> TrainModel:

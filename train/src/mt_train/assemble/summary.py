@@ -44,7 +44,10 @@ def show_summary(outcome: Outcome, parts: Parts, data: RunData, total_steps: int
         return
     show(f"run folder: {outcome.output}")
     show("next:")
-    show(f"  mt-generate --run {outcome.output} {_input_to_try(data, parts)}")
+    if parts.objective_component.head == "own":  # there is no language head that it has trained
+        show(f"  mt-eval --run {outcome.output}")
+    else:
+        show(f"  mt-generate --run {outcome.output} {_input_to_try(data, parts)}")
     show(f"  mt-train --resume {outcome.output} {_twice_as_long(parts.config.train, total_steps, outcome.steps)}")
 
 

@@ -30,10 +30,13 @@ RUN_FILE = "run.yaml"
 class ModelRewardConfig(RewardOptions):
     """Where the model is, and how many answers it reads at once."""
 
-    path: Path = Field(description="a run of --objective reward, or the folder that mt-export wrote of one")
+    path: Path = Field(
+        description="a run of --objective reward, or a folder of whole weights with a score head: what mt-convert or mt-export --merge"
+        " wrote of one, or a reward model of transformers (AutoModelForSequenceClassification with one label)"
+    )
     family: str | None = Field(
         None,
-        description="model family of a folder of mt-export; default: the one that config.json names, or a run brings",
+        description="model family of a folder of weights; default: the one that config.json names, or a run brings",
     )
     batch_size: int = Field(8, ge=1, description="answers that are read at once")
 
@@ -92,7 +95,8 @@ class ModelReward(_ModelReward):
             )
         if not is_run and not any(self._path.glob("*.json")):
             raise UsageError(
-                f"--rewards.model.path {self._path} has no model; give the folder of a run (with {RUN_FILE}), or one that mt-export wrote"
+                f"--rewards.model.path {self._path} has no model; give the folder of a run (with {RUN_FILE}), or one of whole"
+                " weights with a score head (mt-convert, mt-export --merge, or transformers)"
             )
 
     def score(self, answers: Sequence[Answer]) -> Scores:
