@@ -33,6 +33,7 @@ from build_wheels import build_wheels
 
 from mt_core.cli.plugins import main as mt_plugins
 from mt_core.plugins.host import PluginHost
+from mt_plugin_alignment.score_command import main as mt_score
 from mt_plugin_board.command import main as board_main
 from mt_plugin_board.server import Server
 from mt_plugin_search.command import main as mt_search
@@ -85,6 +86,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "mt-plugins": mt_plugins,
     "mt-search": mt_search,
     "mt-serve": mt_serve,
+    "mt-score": mt_score,
 }
 HERE = {
     "pytest (?!.*-m )": "-m pytest -m 'not mt_launch' ",

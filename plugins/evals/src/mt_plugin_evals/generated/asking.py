@@ -55,7 +55,7 @@ def refuse_no_texts(subject: Subject, name: str) -> None:
     if not subject.texts:
         raise UsageError(
             f"the evaluation {name} lets the model write, which it cannot on this layout;"
-            " evaluate the checkpoint with mt-eval, or train with ZeRO 0 to 2 on data ranks alone"
+            " evaluate the checkpoint with mt-eval, or train without pipeline and sequence ranks"
         )
 
 
