@@ -146,29 +146,39 @@ LONG = (
 """Where the ids of tests begin that are left to ``.ci/run``: two thirds of the time of all that it runs."""
 
 PAGES_OF_EACH_NIGHT = (
-    *("adapters", "add_a_model", "callbacks", "data", "devices", "memory", "resume", "scale_out", "search"),
-    *("tutorial", "write/evaluation", "harness"),
+    *("adapters", "add_a_model", "board", "callbacks", "convert", "data", "devices", "dna", "export", "harness"),
+    *("images", "memory", "mixtures", "resume", "scale_out", "search", "tutorial", "write/evaluation"),
 )
 FAMILIES_OF_EACH_NIGHT = ("deepseek", "gemma", "glm", "gpt-oss", "mistral", "olmo", "phi", "qwen", "smollm")
-PLUGINS_OF_EACH_CHANGE = ("adapters", "board", "llama", "serve", "trackers")
+PLUGINS_OF_EACH_CHANGE = ("adapters", "llama", "serve")
 
 NIGHT = (
+    "adapters/test_conformance.py::TestAdapters::test_it_works_on_a_quantized_base",
+    "alignment/test_kin_layouts.py",
     *(f"{PAGES}::test_a_page_can_be_followed[docs/{page}.md]" for page in PAGES_OF_EACH_NIGHT),
     *(f"{PAGES}::test_a_page_can_be_followed[plugins/{name}/README.md]" for name in FAMILIES_OF_EACH_NIGHT),
     "alignment/test_toy.py::test_dpo_learns_which_answers_are_better",
     "alignment/test_online.py::test_the_smallest_model_learns_to_write_a_letter",
     "callbacks/test_averaging.py::test_the_average_is_the_same_at_every_zero_stage",
     "docs/test_site.py::test_each_link_anchor_and_image_of_the_site_is_there",
+    "faults/test_canaries.py::test_no_canary_sings",
+    "faults/test_failing_disk.py",
+    "faults/test_kills.py",
     "faults/test_mutations.py::test_thirty_damaged_runs_are_found_by_the_command",
+    "faults/test_processes.py::test_processes_that_are_stopped_or_hang",
     "faults/test_shared_streams.py::test_a_signal_while_a_block_is_exchanged",
+    "faults/test_signals.py",
     "integration/test_first_run.py::test_a_quarter_of_the_first_run_learns_more",
     "integration/test_hello_plugin_wheel.py::test_its_loss_falls_in_fifty_steps",
     "integration/test_scale_out.py::test_the_slurm_script_trains_and_queues",
     "integration/test_scale_out.py::test_the_slurm_script_goes_on_with_the_nodes",
     "integration/test_users_console.py::test_a_run_goes_on_over_its_own_files",
     "search/test_process.py::test_a_search_that_was_stopped_goes_on",
+    "standard/tokenizers/test_native.py::test_a_hostile_file_of_each_kind",
+    "train/adapters/test_saved_layouts.py",
     "train/engine/test_graph_attention.py::test_inductor_is_no_further_from_fp64[options0]",
     "train/engine/test_layout_suggestion.py::test_every_layout_of_the_grid",
+    "train/engine/test_node_group.py::test_only_ranks_of_one_machine_share",
     "train/engine/test_resume.py::test_a_run_goes_on_after_a_rank_was_killed_bit_for_bit",
 )
 """Where the ids of tests begin that run each night (``.ci/run --night``), beside those that say so themselves."""
