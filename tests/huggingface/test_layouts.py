@@ -73,7 +73,7 @@ def layouts_of(kind: str, layouts: Iterable[str], *, soak: bool = False) -> list
     can = [name for name in layouts if not any(need in lacks for part, need in NEEDS.items() if part in name)]
     if soak:
         return can
-    is_adapted = kind in ("deepseek_v3", "gpt_oss", "sparse", *ADAPTERS)
+    is_adapted = kind in ("sparse", *ADAPTERS)
     covered = {"zero1", "zero2", "recompute"} if "packing" in limits else {"zero2", "zero3", "recompute"}
     covered |= {"expert"}  # tests/train/engine/test_experts.py
     covered |= {"pipeline"} if "packing" not in limits else set()

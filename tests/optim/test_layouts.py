@@ -57,8 +57,8 @@ TESTED = {
     if "cpu" in component.devices and find_spec(EXTRA.get(component.name, "torch"))
     for layout in sorted(component.layouts)
 }
-FORMS = ("adam", "lion", "muon", "galore")
-"""An optimizer of torch's own, a rule of ours, directions of whole matrices, and gradients that are changed before the step."""
+FORMS = ("adam", "muon")
+"""An optimizer of torch's own by numbers, and directions of whole matrices."""
 
 
 def sample_layouts(tested: list[str]) -> set[str]:

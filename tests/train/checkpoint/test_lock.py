@@ -96,7 +96,8 @@ def test_two_runs_of_one_process_never_share_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "process 3", "{", "[]", '{"process": "x"}', "\0"])
-def test_a_lock_file_that_says_nothing_still_locks(tmp_path: Path, text: str) -> None:
+def test_a_lock_file_that_says_nothing_still_locks(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mt_train.checkpoint.lock._PATIENCE_SECONDS", 0.1)
     path = tmp_path / ".lock"
     path.write_text(text)
     with hold_lock(path) as note:

@@ -30,26 +30,51 @@ UNTOUCHED = {f"dropout-{name}": {**case, **DROPOUT, "do": "compare"} for name, c
 STOPPED = {
     f"stopped-{name}": {**LAYOUTS[name], **DROPOUT, "do": "stop"} for name in ("zero0", "zero3", "pipeline", "sequence")
 }
+AT_NIGHT = ("zero1", "zero2", "sequence")
+"""Layouts between others, whose training is compared at night."""
 WITHOUT_TEXTS = ("pipeline", "sequence", "sequence3")
 """Layouts that need two processes; one has no other than ZeRO for them."""
 
 
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    untouched = {f"dropout-{name}": UNTOUCHED[f"dropout-{name}"] for name in LAYOUTS if name not in WITHOUT_TEXTS}
-    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), CASES | untouched)
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), CASES | untouched_of_one(night=False))
+
+
+def untouched_of_one(*, night: bool) -> dict[str, Any]:
+    wanted = [name for name in LAYOUTS if name not in WITHOUT_TEXTS and (name in AT_NIGHT) == night]
+    return {f"dropout-{name}": UNTOUCHED[f"dropout-{name}"] for name in wanted}
 
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), CASES | UNTOUCHED | STOPPED)
+    untouched = {f"dropout-{name}": UNTOUCHED[f"dropout-{name}"] for name in LAYOUTS if name not in AT_NIGHT}
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), CASES | untouched | STOPPED)
 
 
-@pytest.mark.parametrize("name", UNTOUCHED)
+@pytest.mark.parametrize("name", [f"dropout-{name}" for name in LAYOUTS if name not in AT_NIGHT])
 def test_training_is_not_touched(one: dict[str, Any], two: dict[str, Any], name: str) -> None:
     for found in (one[name], two[name]) if name in one else (two[name],):
-        assert found["different"] == []
-        assert [figure is not None for figure in found["figures"]] == [False, True, False, True]
+        assert_untouched(found)
+
+
+@pytest.mark.night
+def test_training_is_not_touched_on_layouts_between(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    one = launch(WORKER, 1, tmp_path_factory.mktemp("one"), untouched_of_one(night=True))
+    two = launch(
+        WORKER,
+        2,
+        tmp_path_factory.mktemp("two"),
+        {f"dropout-{name}": UNTOUCHED[f"dropout-{name}"] for name in AT_NIGHT},
+    )
+    for found in (*one.values(), *two.values()):
+        assert_untouched(found)
+
+
+def assert_untouched(found: dict[str, Any]) -> None:
+    """The same bits as without questions, which were asked every second step."""
+    assert found["different"] == []
+    assert [figure is not None for figure in found["figures"]] == [False, True, False, True]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
