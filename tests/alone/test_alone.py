@@ -96,6 +96,7 @@ def test_a_clean_environment_has_all_that_it_needs(plugin: str, tmp_path: Path) 
 def run_suite(plugin: str, environment: Environment, files: list[str], report: Path, *, timeout: int) -> None:
     """The small run and these files of the suite, with that environment's Python. Prints how many tests ran."""
     words = ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider", f"--junit-xml={report}"]
+    words += ["-m", "not soak and not night"]  # the long ones of these files too
     suite = SUITES.get(plugin, plugin.replace("-", "_"))
     paths = [ROOT / "tests/alone/small_run.py", *(ROOT / "tests" / suite / name for name in files)]
     environment.run_module("pytest", *words, *paths, timeout=timeout, MT_ALONE=plugin)
