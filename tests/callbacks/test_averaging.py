@@ -71,6 +71,18 @@ def test_a_run_that_is_resumed_for_longer_averages_the_last_part_of_its_new_leng
         torch.testing.assert_close(value, sum(each[name] for each in last) / 4, rtol=1e-6, atol=1e-7)
 
 
+def test_a_run_that_is_resumed_for_longer_evaluates_its_weights_until_its_new_last_part_begins(runs: Any) -> None:
+    """The average of steps 2 to 4 says nothing of steps 5 to 7 of 16, whose last part begins with step 8."""
+    words = {"eval": {"every_steps": 1}, "schedule": {"name": "constant", "warmup_ratio": 0.0}, **EVERY_STEP}
+    run = runs.train("run", steps=4, callbacks={"swa": {"start": 0.5, "every_steps": 1}}, **words)
+    train({"train": {"steps": 16}, "checkpoint": {"keep_last": 16}}, resume=run)
+    plain = runs.records(runs.train("plain", steps=16, **words))
+    figures = [record["eval_loss"] for record in runs.records(run)]
+    assert figures[4:7] == [record["eval_loss"] for record in plain[4:7]]
+    assert figures[8] != plain[8]["eval_loss"], "of the new average"
+    assert not weights(run, 7, "callbacks/swa")
+
+
 def test_evaluations_are_of_the_average_and_leave_training_alone(runs: Any, capsys: pytest.CaptureFixture[str]) -> None:
     plain = runs.train("plain")
     run = runs.train("run", callbacks={"ema": {"decay": 0.9}}, eval={"samples": 1})

@@ -212,6 +212,28 @@ def test_apollo_is_that_of_its_authors(build: Any, scaled: str) -> None:
     agree(build, "apollo", values, reference, MATRICES, transformed=True, initial=numbered)
 
 
+@pytest.mark.parametrize("empty", [0, 2])
+def test_apollo_goes_on_after_a_gradient_of_zeros(build: Any, empty: int) -> None:
+    """LoRA's A has one in the first step, since B is zero. The steps after it are as long as those before, or those of a later start."""
+    mine, steps = weights(MATRICES), gradients(MATRICES)
+    named = {"seed": lambda place: torch.tensor([place + 1])}
+    own = build(
+        "apollo", {"rank": 4}, [{"name": "all", "params": mine, "transformed": True, "lr": 1e-3}], initial=named
+    )
+    steps[empty] = [torch.zeros_like(each) for each in steps[empty]]
+    for step in steps:
+        before = [each.detach().clone() for each in mine]
+        for weight, gradient in zip(mine, step, strict=True):
+            weight.grad = gradient.clone()
+        own.step()
+        moved = [torch.linalg.vector_norm(a.detach() - b) for a, b in zip(mine, before, strict=True)]
+        for distance, gradient, weight in zip(moved, step, mine, strict=True):
+            if gradient.any():
+                assert distance > 0.1 * 1e-3 * weight.numel() ** 0.5, "an update of Adam's size"
+            else:
+                assert distance == 0.0
+
+
 @pytest.mark.parametrize(
     ("name", "values", "theirs", "options"),
     [

@@ -17,6 +17,7 @@ from mt_plugin_search.process import Order
 from mt_plugin_search.request import Search
 from mt_plugin_search.searching import SearchResult, begin, go_on, with_options
 from mt_plugin_search.study import _open
+from mt_plugin_search.table import as_json
 from mt_train.command import read_config
 
 Asked = Callable[..., Search]
@@ -243,6 +244,16 @@ def test_a_figure_that_is_no_number_is_a_failed_trial(make_search: Asked, monkey
     assert (states(found)[1], found.trials[1].error) == ("failed", "eval_loss is not a number")
     assert found.best is not None
     assert found.best.number == 1
+
+
+def test_json_has_null_for_a_figure_that_is_no_number(make_search: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = fake_train.loss
+    monkeypatch.setattr(fake_train, "loss", lambda lr, rows: float("nan") if lr > 0.05 else plain(lr, rows))
+    found = begin(Folder(Path("a")), make_search({"optimizer.lr": [1e-3, 1e-1]}, sampler="grid"), FakeTrain())
+    words: list[str] = []
+    trials = json.loads(as_json(found), parse_constant=words.append)["trials"]
+    assert not words, "NaN is no word of JSON"
+    assert trials[1]["evaluations"] == {"1": None}
 
 
 def test_a_grid_goes_through_every_combination_in_order(make_search: Asked) -> None:

@@ -64,12 +64,15 @@ class Average:
         """Remember where the weights are."""
         self._weights = context.weights
 
+    def on_run_start(self, context: CallbackContext) -> None:
+        """Drop an average that began too early for the length that a resumed run has now: no evaluation and no checkpoint is of it."""
+        if self._since is not None and self._since < self._first(context):
+            self._updates, self._slices, self._since = 0, [], None
+
     def on_after_optimizer_step(self, context: CallbackContext) -> None:
         """Take the new weights into the average."""
         if self._weights is None or not self._due(context):
             return
-        if self._since is not None and self._since < self._first(context):
-            self._updates, self._slices = 0, []
         if not self._updates:
             self._since = context.step
         share = self._share(self._updates)

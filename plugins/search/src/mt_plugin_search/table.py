@@ -75,4 +75,4 @@ def as_json(found: SearchResult) -> str:
         "best": best,
         "stopped": found.stopped,
     }
-    return json.dumps({**about, "trials": [trial.as_dict() for trial in found.trials]}, indent=1)
+    return json.dumps({**about, "trials": [trial.as_dict() for trial in found.trials]}, indent=1, allow_nan=False)

@@ -37,8 +37,9 @@ class Trial:
         return self.value if self.value is not None else next(reversed([*self.evaluations.values()]), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the trial for JSON."""
-        return {**self.__dict__, "values": dict(self.values), "evaluations": dict(self.evaluations)}
+        """Return the trial for JSON, which has no word for a figure that is no number."""
+        evaluations = {step: figure if isfinite(figure) else None for step, figure in self.evaluations.items()}
+        return {**self.__dict__, "values": dict(self.values), "evaluations": evaluations}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,13 +99,15 @@ class Apollo(_LowRank):
 
 
 def _limit(update: Tensor, state: State) -> Tensor:
-    """Limit an update to at most 1% longer than the update before (https://arxiv.org/abs/2410.01623, norm-growth limiter)."""
+    """Limit an update to at most 1% longer than the update before (https://arxiv.org/abs/2410.01623, norm-growth limiter).
+
+    One of zeros, such as the first one of a LoRA's ``lora_A``, has no length that the next could be compared with.
+    """
     length = torch.linalg.vector_norm(update).reshape(1)
-    if "length" in state:
-        excess = (length / (state["length"] + 1e-8)).clamp(min=1.01) / 1.01
-        update, length = update / excess, length / excess
-    state["length"] = length
-    return update
+    before = state.get("length", torch.zeros_like(length))
+    excess = torch.where(before > 0, (length / (before + 1e-8)).clamp(min=1.01) / 1.01, 1.0)
+    state["length"] = torch.where(length > 0, length / excess, before)
+    return update / excess
 
 
 def is_projected(weight: Tensor, group: Group) -> bool:
