@@ -75,6 +75,15 @@ def test_pruning_keeps_the_newest_and_the_best(run: Path, capsys: pytest.Capture
     assert steps(run) == [2, 4, 5], "those with an evaluation, the newest among them"
 
 
+def test_pruning_keeps_the_checkpoint_that_the_run_is_read_from(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After ``--callbacks best`` that is an older one, and without it nothing could read the run."""
+    (run / "checkpoints/latest").write_text("step-00000003\n")
+    assert main(["prune", str(run), "--keep-last", "1", "--keep-best", "0"]) == 0
+    assert "removed 3 of 5 checkpoints" in capsys.readouterr().out
+    assert steps(run) == [3, 5]
+    assert main(["list", str(run)]) == 0
+
+
 def test_a_run_that_is_going_on_is_not_pruned(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = "import sys; from mt_tools.cli.checkpoint import main; sys.exit(main(sys.argv[1:]))"
     with hold_lock(run / LOCK):

@@ -6,6 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     lister.set_defaults(command=_list)
     check = commands.add_parser("verify", parents=[common], help="read every byte and compare its SHA-256")
     check.set_defaults(command=_verify)
-    prune = commands.add_parser("prune", parents=[common], help="remove all but the newest and the best")
+    prune = commands.add_parser(
+        "prune", parents=[common], help="remove all but the newest, the best and the run's last one"
+    )
     prune.add_argument("--keep-last", type=int, metavar="N", help="newest ones that stay (default: the run's own)")
     prune.add_argument("--keep-best", type=int, metavar="N", help="best ones that stay (default: the run's own)")
     prune.add_argument("--dry-run", action="store_true", help="only say what would go")
@@ -145,6 +149,9 @@ def _prune(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"{store.folder} is a link, and nothing is removed through one; give the run that it leads to"
             )
+        with suppress(CheckpointError):  # `latest` names none that is there
+            # whatever reads the run reads that one
+            keep = replace(keep, named=path.name if (path := store.latest()) else "")
         going = store.superfluous_checkpoints(keep)
         if not arguments.dry_run:
             store.prune(keep)

@@ -35,6 +35,7 @@ class Recorder:
         self._output = output
         self._board_every = board_every
         self._trackers = trackers
+        self._unsent: StepRecord | None = None
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.eval_loss: float | None = None
@@ -46,12 +47,18 @@ class Recorder:
         if self._metrics is not None:
             self._metrics.append(record)
         if record.evaluation or record.step % self._board_every == 0:
-            if self._board is not None:
-                self._board.append(record)
-            for tracker in self._trackers:
-                tracker.log(record)
+            self._send(record)
+        else:
+            self._unsent = record
         if self._lines is not None:
             self._lines.append(record)
+
+    def _send(self, record: StepRecord) -> None:
+        self._unsent = None
+        if self._board is not None:
+            self._board.append(record)
+        for tracker in self._trackers:
+            tracker.log(record)
 
     def note_loss(self, record: StepRecord) -> None:
         """Count the loss of a step among those of the run, also where its record is written later."""
@@ -59,7 +66,9 @@ class Recorder:
         self.last_loss = record.loss
 
     def close_trackers(self, *, failed: bool) -> None:
-        """The run has ended, well or not: trackers are told, and the bar of a terminal is taken away."""
+        """The run has ended, well or not: trackers get its last step, and are told; the bar of a terminal is taken away."""
+        if self._unsent is not None:
+            self._send(self._unsent)
         if self._lines is not None:
             self._lines.close()
         for tracker in self._trackers:
