@@ -12,6 +12,7 @@ import pytest
 from dataset_files import CALLS, CALLS_READ, ROWS, open_dataset, rows_of
 
 from mt_core import DataError
+from mt_plugin_datasets.hub import HubConfig, hub_files
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +92,16 @@ def test_a_file_that_is_rewritten_under_its_old_time_is_read_anew(tmp_path: Path
         os.utime(file, (10**9, 10**9))
         found += [open_dataset("hf", path=file.parent).row(0)["text"] for _ in range(2)]
     assert found == ["old", "old", "new", "new"]
+
+
+def test_rows_are_not_copied_again_where_a_file_beside_those_that_are_taken_changes(tmp_path: Path) -> None:
+    """A project's folder has runs and notes, too."""
+    found = []
+    for name in ("train.jsonl", "notes.txt"):
+        (tmp_path / name).write_text(json.dumps({"text": name}))
+        os.utime(tmp_path / name, (10**9, 10**9))
+        found.append(hub_files(HubConfig(path=str(tmp_path), data_files=("train.jsonl",)), "train"))
+    assert found[0] == found[1] != []
 
 
 @pytest.mark.parametrize("streaming", [False, True])

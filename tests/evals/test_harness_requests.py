@@ -111,6 +111,17 @@ def test_an_answer_gets_what_a_small_context_leaves_and_prompts_keep_half(folder
     assert "2 answers may have fewer tokens" in found.notes[1]
 
 
+def test_a_stop_text_of_a_task_that_has_a_special_token_and_more_ends_nothing(
+    subject: PlainSubject, folder: Path, tmp_path: Path
+) -> None:
+    """``gsm8k_cot_llama`` has such a one, which nobody who runs it can take out."""
+    task = yaml.safe_load((folder / "my_sums.yaml").read_text())
+    task["generation_kwargs"]["until"] += ["<|user|>you<|end|>", "<|end|>\n"]
+    (tmp_path / "my_sums.yaml").write_text(yaml.safe_dump(task))
+    found, plain = (run(subject, each, "my_sums") for each in (tmp_path, folder))
+    assert [row["answers"] for row in found.rows] == [row["answers"] for row in plain.rows]
+
+
 def test_a_conversation_ends_with_its_turn_and_has_one_begin_token(weights: tuple[str, Path], folder: Path) -> None:
     loaded, _ = load_adapters({}, model=weights[0], weights=weights[1])
     subject = PlainSubject(loaded)

@@ -166,3 +166,18 @@ def test_what_attention_does_not_do_is_refused_by_name(asked: dict[str, Any], me
     q, k = torch.randn(ROWS, HEADS, TOKENS, 8), torch.randn(ROWS, KV_HEADS, TOKENS, 8)
     with use_context(context_of(), Rule()), pytest.raises(UsageError, match=message):
         attend(Asking(None), q, k, k, None, **asked)
+
+
+def test_a_window_that_stands_in_the_mask_alone_is_kept() -> None:
+    """As in phimoe, whose attention is asked for none."""
+    q, k = torch.randn(ROWS, HEADS, TOKENS, 8), torch.randn(ROWS, KV_HEADS, TOKENS, 8)
+    expected = alone(
+        modeling_gpt_oss,
+        create_sliding_window_causal_mask,
+        {"sliding_window": 6},
+        (9, 14),
+        [q, k, k, torch.full((HEADS,), -torch.inf)],
+    )
+    with use_context(context_of((9, 14)), Rule(window=6)):
+        out, _ = attend(Asking(None), q, k, k, None, scaling=0.3)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)

@@ -133,7 +133,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 8},
     "hunyuan_v1_moe": {"head_dim": 8},
     "mixtral": {"router_jitter_noise": 0.2},
-    "phimoe": {"router_jitter_noise": 0.3, "input_jitter_noise": 0.2},
+    "phimoe": {"router_jitter_noise": 0.3, "input_jitter_noise": 0.2, "sliding_window": 6},
     "nemotron": {"num_key_value_heads": 2, "head_dim": 8},
     "vaultgemma": {"query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, "attn_logit_softcapping": 4.0},
 }

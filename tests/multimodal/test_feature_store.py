@@ -146,6 +146,40 @@ def test_other_weights_options_or_precision_use_nothing_that_is_kept(
     assert len(keys_in(kept)) == 2
 
 
+def test_another_vocabulary_beside_the_weights_uses_nothing_that_is_kept(tmp_path: Path) -> None:
+    """The same letters are other ids, and as many: nothing but the file tells."""
+    transformers = pytest.importorskip("transformers")
+    letters = ["<cls>", "<pad>", "<eos>", "<unk>", *"ACDE"]
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.EsmConfig(
+        vocab_size=8, pad_token_id=1, mask_token_id=3, position_embedding_type="rotary", **sizes
+    )
+    torch.manual_seed(0)
+    transformers.EsmModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "esm")
+    row = {"prompt": "<protein> what", "response": "it", "protein": "AACDACDE"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+
+    def run(**features: str) -> list[float]:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        raw = {
+            "model": {"name": "llama", **SHAPE},
+            "objective": "sft",
+            "dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")},
+            "encoders": {"hf-sequence": {"weights": str(tmp_path / "esm"), **features}},
+            "data": {"eval": None},
+            "train": {**TRAIN, "global_batch_size": 1, "micro_batch_size": 1},
+        }
+        train(raw, output=tmp_path / "run")
+        return [json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+
+    found = []
+    for order in (letters, [*letters[:4], *"ECDA"]):
+        (tmp_path / "esm" / "vocab.txt").write_text("\n".join(order))
+        found.append(run(features=str(tmp_path / "kept")))
+        assert found[-1] == run()
+    assert found[0] != found[1]
+
+
 def test_another_projector_or_limit_uses_what_is_kept(run: Run, calls: list[int], kept: Path) -> None:
     run(kept, projector={"name": "linear"}, limit=3)
     assert calls == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import glob
 from os.path import expanduser
 from pathlib import Path
@@ -162,7 +162,7 @@ def _load(config: HubConfig, split: str) -> Any:
             streaming=config.streaming,
             token=os.environ.get("HF_TOKEN") or False,
             keep_in_memory=False,  # rows in memory have no files to be told apart by
-            cache_dir=_own_cache(datasets, folder),
+            cache_dir=_own_cache(datasets, folder, config.data_files or ("**",)),
         )
     except DataError:
         raise
@@ -170,12 +170,13 @@ def _load(config: HubConfig, split: str) -> Any:
         raise DataError(_problem(config, folder, split, error)) from error
 
 
-def _own_cache(datasets: Any, folder: Path) -> str | None:
+def _own_cache(datasets: Any, folder: Path, patterns: Sequence[str]) -> str | None:
     """Return a cache for the rows of files that were changed after the time which they bear, as copied and unpacked ones may be.
 
     ``datasets`` knows a file by that time alone, and would give the rows that another one had. ``None`` where none was.
     """
-    paths = map(folder.joinpath, sorted(glob("**", root_dir=folder, recursive=True)))
+    found = {name for pattern in patterns for name in glob(pattern, root_dir=folder, recursive=True)}
+    paths = map(folder.joinpath, sorted(found))
     stats = [(str(path), path.stat()) for path in paths if path.is_file()]
     late = [(name, now.st_size, now.st_ctime_ns) for name, now in stats if now.st_ctime_ns - now.st_mtime_ns > _LATE]
     if not late:

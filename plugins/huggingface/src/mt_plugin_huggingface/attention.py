@@ -147,8 +147,9 @@ def attend(
     unknown += ["attention_mask"] * (attention_mask is not None) + ["is_causal=False"] * (is_causal is False)
     unknown += ["dropout"] * bool(dropout)
     context, rule = _CURRENT.get()
-    if rule is not None and rule.window != sliding_window:
-        unknown += [f"a window of {sliding_window} where its mask has {rule.window}"]
+    window = sliding_window if rule is None else rule.window  # phimoe has one in its mask, and asks for none
+    if sliding_window not in (None, window):
+        unknown += [f"a window of {sliding_window} where its mask has {window}"]
     if unknown:
         raise UsageError(
             f"{type(module).__name__} asks attention for {', '.join(unknown)}, which is not done here; use another model"
@@ -162,7 +163,7 @@ def attend(
         v_BSKW,
         context,
         scale=scaling,
-        window=sliding_window,
+        window=window,
         softcap=softcap,
         sinks_N=s_aux,
         chunk=chunk,

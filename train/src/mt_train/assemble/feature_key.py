@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from mt_core.errors import UsageError
-from mt_train.assemble.identity import package_of
+from mt_train.assemble.identity import package_of, processor_files
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_encoder import RunEncoder
+from mt_train.checkpoint.files import sha256
 from mt_train.engine.build import gather_parameters, is_partitioned
 from mt_train.engine.engine import Engine
 from mt_train.plugins.lock import code_hash, installed_version
@@ -22,7 +23,7 @@ from mt_train.plugins.lock import code_hash, installed_version
 VERSION = 1
 """Version of how features are computed and kept; another number is another key."""
 BESIDE_FEATURES = {"projector", "weights", "begin", "end", "token", "limit", "features"}
-"""Options of an encoder that change no feature; weights are in the key by their values."""
+"""Options of an encoder that change no feature; weights are in the key by their values, and by the files beside them."""
 
 
 def frozen_encoder(encoder: RunEncoder, engine: Engine) -> nn.Module | None:
@@ -59,6 +60,7 @@ def feature_key(parts: Parts, encoder: RunEncoder, module: nn.Module, engine: En
         "encoder": encoder.component.name,
         "options": encoder.options.model_dump(mode="json", exclude=BESIDE_FEATURES),
         "weights": _hash_of(module),
+        "read": [(path.name, sha256(path)) for path in processor_files(encoder.path)],
         "code": [code_hash(package_of(encoder.component.build)), code_hash("mt_core")],
         "libraries": _libraries(offer.plugin.distribution),
         "dtype": engine.plan.dtype,

@@ -51,7 +51,7 @@ CODE = ("mt_core", "mt_train")
 """Packages whose code reads, shapes and encodes rows, whoever offers the components."""
 
 _OF_PROCESSORS = {".json", ".model", ".txt"}
-"""Ends of the files beside an encoder's weights that say how many features an item has: its config, processor and vocabulary."""
+"""Ends of the files beside an encoder's weights that say what an item becomes: its config, processor and vocabulary."""
 
 _SENTENCE = "The quick brown fox's 12 jumps, over 3.5 lazy dogs: naïve façade, Ελλάδα, 日本語!\n\tif x == 0:\n"
 
@@ -191,10 +191,7 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
     slots = {kind: getattr(config, kind) for kind in kinds}
     by_place = bool(parts.encoders)  # rows name media below the folders of their files
     read = [named for slot in slots.values() for named in files_in_options(slot.options)]
-    folders = [each.path for each in parts.encoders if each.path is not None]
-    read += [
-        (str(path), path) for folder in folders for path in sorted(folder.glob("*")) if path.suffix in _OF_PROCESSORS
-    ]
+    read += [(str(path), path) for each in parts.encoders for path in processor_files(each.path)]
     raw = {kind: slot.as_raw() for kind, slot in slots.items()}
     kept = {each.name: getattr(rules, each.name) for each in fields(rules) if each.name not in NO_RULE}
     hashed = cache(code_hash)  # most parts are in the same package
@@ -210,6 +207,14 @@ def identity(parts: Parts, tokenizer: Tokenizer, rules: Rules, files: Files, mem
         "data": config.data.model_dump(mode="json", exclude=set(BESIDE_TOKENS)),
     }
     return Identity(config, files, memory, of_rules, by_place)
+
+
+def processor_files(weights: Path | None) -> list[Path]:
+    """Return the files beside an encoder's weights, a folder or a file, that its processor may read; none where they are drawn."""
+    if weights is None:
+        return []
+    folder = weights if weights.is_dir() else weights.parent
+    return [path for path in sorted(folder.glob("*")) if path.suffix in _OF_PROCESSORS and path.is_file()]
 
 
 def _makers(parts: Parts) -> dict[str, Offer]:

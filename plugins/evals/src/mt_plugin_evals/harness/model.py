@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -176,7 +176,8 @@ class SubjectLM(TemplateLM):  # type: ignore[misc]
             rules = {key: value for key, value in rules.items() if key not in _SAMPLING}
         if beams == 1:
             rules = {key: value for key, value in rules.items() if key not in ("length_penalty", "early_stopping")}
-        stop = tuple(dict.fromkeys(text for text in wishes["until"] if text))
+        special = getattr(self._subject.tokenizer, "special_ids", ())
+        stop = tuple(dict.fromkeys(text for text in wishes["until"] if text and _may_end(text, special)))
         config = GenerationConfig(
             rules=SamplingRules(greedy=greedy and beams == 1, **rules),
             max_new_tokens=wishes["max_gen_toks"],
@@ -191,6 +192,11 @@ class SubjectLM(TemplateLM):  # type: ignore[misc]
         for stop in until:
             text = text.split(stop)[0] if stop else text
         return text
+
+
+def _may_end(stop: str, special: Collection[str]) -> bool:
+    """Return whether a text may end at ``stop``: one with a special token and more (``<|user|>you``, as tasks have it) is in none."""
+    return stop.rstrip() in special or not any(name in stop for name in special if name)
 
 
 def _begin(subject: Subject, bos: Begin) -> tuple[int, ...]:
