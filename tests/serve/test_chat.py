@@ -132,8 +132,9 @@ def test_streams_of_n_texts_with_scores_add_up_to_the_whole(client: openai.OpenA
 
 
 def test_without_a_seed_every_request_draws_anew(server: Server) -> None:
-    texts = {server.chat("so", max_tokens=8)["choices"][0]["message"]["content"] for _ in range(3)}
-    assert len(texts) == 3
+    """Some draw an end at once, so that a few alike are no fault."""
+    texts = {server.chat("so", max_tokens=8)["choices"][0]["message"]["content"] for _ in range(8)}
+    assert len(texts) > 2
 
 
 def test_a_stream_begins_with_the_role_and_ends_with_the_usage(client: openai.OpenAI) -> None:
