@@ -112,7 +112,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
 def pytest_mark_tiers(items: list[pytest.Item]) -> None:
-    """Those of ``tiers.py`` are marked, before a selection by marks is made."""
+    """Mark tests by ``tiers.py``, before a selection by marks is made."""
     for item in items:
         mark = tiers.tier(item.nodeid)
         if mark is not None and not any(item.get_closest_marker(rarer) for rarer in ("night", "soak")):

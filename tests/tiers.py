@@ -1,4 +1,4 @@
-"""Which tests run when: always, before a change lands (``long``), or each night (``night``); and in which order workers take them.
+"""Tests by when they run: always, before a change lands (``long``), or each night (``night``); and in which order workers take them.
 
 Times are those of two cores: ``pytest`` stays below 12 minutes and ``.ci/run`` below 25. What is moved to the night has kin that runs
 before a change lands: other layouts, other plugins or pages of the same kind, or the same property without its process.
@@ -75,7 +75,7 @@ LONGEST = (
     "faults/test_bad_rows.py",
     "train/checkpoint/test_crashes.py",
 )
-"""What takes longest, the longest first: what is begun last should be short. All others follow as they are collected."""
+"""Files and folders that take longest, in that order: what is begun last should be short. All others follow as they are collected."""
 
 PAGES_OF_EACH_CHANGE = (
     *("README.md", "docs/README.md", "docs/start.md", "docs/finetune.md", "docs/preferences.md", "docs/generate.md"),
@@ -206,19 +206,20 @@ NIGHT = (
 """Where the ids of tests begin that run each night (``.ci/run --night``), beside those that say so themselves."""
 
 
+_ALWAYS = frozenset(f"{PAGES}::test_a_page_can_be_followed[{page}]" for page in PAGES_OF_EACH_CHANGE)
+
+
 def tier(nodeid: str) -> str | None:
-    """The mark of a test by its id: ``long``, ``night``, or none."""
+    """Return the mark of a test by its id: ``long``, ``night``, or none."""
     name = nodeid.removeprefix("tests/")
     if name.startswith(NIGHT) or _is_alone_at_night(name):
         return "night"
-    if name.startswith(LONG) and name not in {
-        f"{PAGES}::test_a_page_can_be_followed[{page}]" for page in PAGES_OF_EACH_CHANGE
-    }:
+    if name.startswith(LONG) and name not in _ALWAYS:
         return "long"
     return None
 
 
 def _is_alone_at_night(name: str) -> bool:
-    """Whether it is of a plugin that is tried alone at night only."""
+    """Return whether it tries a plugin alone that is tried so at night only."""
     path, _, test = name.partition("::")
     return path == ALONE_TESTS and test.partition("[")[2].removesuffix("]") not in PLUGINS_OF_EACH_CHANGE

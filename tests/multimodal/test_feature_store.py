@@ -147,7 +147,7 @@ def test_other_weights_options_or_precision_use_nothing_that_is_kept(
 
 
 def test_another_vocabulary_beside_the_weights_uses_nothing_that_is_kept(tmp_path: Path) -> None:
-    """The same letters are other ids, and as many: nothing but the file tells."""
+    """Letters get other ids, and as many: nothing but the file tells."""
     transformers = pytest.importorskip("transformers")
     letters = ["<cls>", "<pad>", "<eos>", "<unk>", *"ACDE"]
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

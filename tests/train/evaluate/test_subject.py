@@ -72,7 +72,7 @@ def test_training_is_not_touched_on_layouts_between(launch: Launch, tmp_path_fac
 
 
 def assert_untouched(found: dict[str, Any]) -> None:
-    """The same bits as without questions, which were asked every second step."""
+    """Assert the bits of training without questions, which were asked every second step."""
     assert found["different"] == []
     assert [figure is not None for figure in found["figures"]] == [False, True, False, True]
 

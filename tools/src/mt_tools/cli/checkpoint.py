@@ -133,6 +133,14 @@ def _checks(run: Path) -> list[tuple[Path, Callable[[Path], object]]]:
     return found
 
 
+def _name_of_latest(store: CheckpointStore) -> str:
+    """Return the name of the checkpoint that readers of the run take; none where ``latest`` names one that is gone."""
+    with suppress(CheckpointError):
+        latest = store.latest()
+        return "" if latest is None else latest.name
+    return ""
+
+
 def _prune(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     keep = Retention(
@@ -149,9 +157,7 @@ def _prune(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"{store.folder} is a link, and nothing is removed through one; give the run that it leads to"
             )
-        with suppress(CheckpointError):  # `latest` names none that is there
-            # whatever reads the run reads that one
-            keep = replace(keep, named=path.name if (path := store.latest()) else "")
+        keep = replace(keep, latest=_name_of_latest(store))
         going = store.superfluous_checkpoints(keep)
         if not arguments.dry_run:
             store.prune(keep)

@@ -8,9 +8,9 @@ from pathlib import Path
 from mt_tools.convert.source import Source, build_on_meta
 from mt_train.assemble.base_files import adapter_folder, base_files
 from mt_train.assemble.expert_forms import fit_experts
-from mt_train.checkpoint.files import sha256
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_overlay
+from mt_train.plugins.saved_adapter import without_overlay
 
 
 def base_overlay(source: Source) -> str | None:
@@ -31,8 +31,7 @@ def base_hashes(source: Source) -> dict[str, str]:
     path = _path(source)
     if path is None or base_overlay(source) is not None:
         return found
-    own = {sha256(file) for file in ([path] if path.is_file() else path.glob("*.safetensors"))}
-    return {name: value for name, value in found.items() if value not in own}
+    return without_overlay(found, path)
 
 
 def _path(source: Source) -> Path | None:

@@ -47,7 +47,7 @@ def load(
     config = parts.config
     tokenizer = _tokenizer(parts, checkpoint)
     eos_ids = end_tokens_of(parts, tokenizer)
-    model = load_model(parts, checkpoint, say, dtype=settle_dtype(dtype, parts, checkpoint), drawn=False)
+    model = load_model(parts, checkpoint, say, dtype=settle_dtype(dtype, parts, checkpoint), complete=True)
     if averaged is not None:
         kept = averaged_of(checkpoint, averaged)
         fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
@@ -85,12 +85,12 @@ def load_model(
     device: torch.device | None = None,
     adapted: bool = True,
     dtype: str = "fp32",
-    drawn: bool = True,
+    complete: bool = False,
 ) -> TrainModel:
     """The model and its adapter, filled; without the adapter where it is not ``adapted``. ``device`` is a GPU where there is one.
 
-    What an adapter computes from the weights under it comes from fp32. Unless what the objective trains beside the model may be
-    ``drawn``, weights without it are a ``WeightsError``: its answers would mean nothing.
+    What an adapter computes from the weights under it comes from fp32. With ``complete``, weights without what the
+    objective trains beside the model are a ``WeightsError``: the answers of what was drawn in its place would mean nothing.
     """
     if checkpoint is not None:
         verify(checkpoint)
@@ -98,7 +98,7 @@ def load_model(
     model = build_empty(parts, process.device, "fp32" if adapted and parts.adapter_component.rewrites_base else dtype)
     names = weight_names(model)
     source = weights_of(parts, names, say, checkpoint, adapted=True)
-    if not drawn and parts.weights_path is not None:
+    if complete and parts.weights_path is not None:
         _refuse_lacking(parts, [name for name in names if split_objective_name(name) and name not in source])
     fill_model(model, source, seed=parts.config.train.seed, process=process)
     if adapted:

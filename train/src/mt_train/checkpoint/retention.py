@@ -20,12 +20,13 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """Rule for the checkpoints that stay: the ``last`` newest saves, the ``best`` by a figure of their evaluation, and any ``named`` so."""
+    """Rule for the checkpoints that stay: the ``last`` newest saves, the ``best`` by a figure of their evaluation, and the
+    one that ``latest`` names."""
 
     last: int
     best: int = 0
     by: str = "eval_loss:min"
-    named: str = ""
+    latest: str = ""
 
     def rank_by_figure(self, found: Iterable[SavedCheckpoint]) -> list[SavedCheckpoint]:
         """Return the checkpoints with that figure, the best first; of equal ones that which was saved first: later ones were not better."""

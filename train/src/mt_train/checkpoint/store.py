@@ -201,7 +201,7 @@ class CheckpointStore:
         """Whole checkpoints of ours beyond those to keep."""
         whole = [found for found in self.checkpoints() if is_whole(found.path)]
         best = keep.rank_by_figure(whole)[: keep.best]
-        return [found for found in whole[: -keep.last] if found not in best and found.path.name != keep.named]
+        return [found for found in whole[: -keep.last] if found not in best and found.path.name != keep.latest]
 
     def prune(self, keep: Retention) -> None:
         """Remove what is superfluous. What cannot be removed never stops a run."""

@@ -88,15 +88,24 @@ def _base_under(checkpoint: Path, manifest: Mapping[str, Any]) -> Mapping[str, s
     """
     base: Mapping[str, str] | None = manifest.get("base")
     overlay = manifest.get("config", {}).get("model", {}).get("overlay")
-    place = Path(expanduser(overlay or checkpoint))
-    files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
-    if not base or overlay is None or not files or not place.exists():
+    files = [] if overlay is None else _files_of(Path(expanduser(overlay)))
+    if not base or not files:
         return base
     own = {name for file in (checkpoint / "model").glob("*.safetensors") for name in check_file(file)}
     if any(not (names := check_file(file)) or names - own for file in files):
         return base
-    hashes = {sha256(file) for file in files}
+    return without_overlay(base, Path(expanduser(overlay)))
+
+
+def without_overlay(base: Mapping[str, str], overlay: Path) -> dict[str, str]:
+    """Return the hashes of the files that an adapter stands on without those of an overlay."""
+    hashes = {sha256(file) for file in _files_of(overlay)}
     return {name: value for name, value in base.items() if value not in hashes}
+
+
+def _files_of(overlay: Path) -> list[Path]:
+    """Return the file, or those of the folder; none where it is gone."""
+    return [overlay] if overlay.is_file() else sorted(overlay.glob("*.safetensors"))
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,14 @@ def read_vocabulary(folder: Path, size: int) -> GgufVocabulary:
     pieces = bool(model.get("byte_fallback"))
     unknown = model.get("unk_token")
     types = [_type(number, known, added, unknown, pieces=pieces) for number in range(size)]
+    words = [token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL]
     if pieces:
         prefix = _prefix(content, file)
-        _refuse_other_merges([token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL], merges)
-        _refuse_other_words(tokens, types, model, "default")
+        _refuse_other_merges(words, merges)
+        _refuse_other_words(words, model, "default")
         return GgufVocabulary("llama", "default", tokens, types, (), _scores(tokens, merges), prefix)
     cut = _cut(content, file)
-    _refuse_other_words(tokens, types, model, cut)
+    _refuse_other_words(words, model, cut)
     return GgufVocabulary("gpt2", cut, tokens, types, merges, (), add_space_prefix=False)
 
 
@@ -111,7 +112,7 @@ def _refuse_other_merges(tokens: Sequence[str], merges: Sequence[str]) -> None:
             )
 
 
-def _refuse_other_words(tokens: Sequence[str], types: Sequence[int], model: Mapping[str, Any], cut: str) -> None:
+def _refuse_other_words(words: Sequence[str], model: Mapping[str, Any], cut: str) -> None:
     """Raise ``UsageError`` where only one of both takes words whole (``ignore_merges``), and merges do not make the same of them."""
     takes_whole = bool(model.get("ignore_merges"))
     if takes_whole == (cut == TAKES_WHOLE):
@@ -120,7 +121,6 @@ def _refuse_other_words(tokens: Sequence[str], types: Sequence[int], model: Mapp
 
     pairs = (each.split(" ") if isinstance(each, str) else each for each in model["merges"])
     bpe = BPE(vocab=model["vocab"], merges=[(left, right) for left, right in pairs])
-    words = (token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL)
     if word := next((word for word in words if len(bpe.tokenize(word)) != 1), None):
         who = "tokenizer.json takes" if takes_whole else f"llama.cpp (with the cut {cut}) takes"
         raise UsageError(
