@@ -58,8 +58,8 @@ def test_scores_equal_those_of_one_forward_for_each_text(seed: int, batch_size: 
     requests = Requests.of_continuations(asked, 128)
     found = requests.scores(Scorer(ours, batch_size=batch_size).values(requests))
     expected = score_alone(theirs, asked)
-    # 2e-5, and 1e-6 of sums of some tens of nats, of which fp32 keeps 2 ** -24 in each of their terms
-    np.testing.assert_allclose([each.logprob for each in found], [each[0] for each in expected], atol=2e-5, rtol=1e-6)
+    # fp32 leaves each side up to 5e-5 from fp64 (302 sets); one token hidden from a row changes a set by 1.6 and more.
+    np.testing.assert_allclose([each.logprob for each in found], [each[0] for each in expected], atol=1e-4)
     assert [each.greedy for each in found] == [each[1] for each in expected]
 
 
