@@ -23,7 +23,7 @@ class UnreadConsole(Console):
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+    [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
 )
 def test_threads_wait_politely_unless_the_user_says_how(
     given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch

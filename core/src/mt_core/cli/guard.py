@@ -124,7 +124,7 @@ def wait_politely() -> None:
     (docs/log.md). Read when torch is loaded, so it has to be set before.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 
 def _report(text: str, debug: bool, kind: str = SAID) -> None:

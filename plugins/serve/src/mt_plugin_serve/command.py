@@ -17,6 +17,7 @@ from mt_train.command import describe_version, expand, parse_and_run
 from .access import LOOPBACK, Access
 from .limits import Limits, find_faults
 from .sockets import listen
+from .threads import run_in_thread
 
 if TYPE_CHECKING:
     from .models import Models
@@ -113,7 +114,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     limits, access = Limits(**_limits(arguments)), _access(arguments.host)
     sock = listen(arguments.host, arguments.port)
     with sock:
-        models = _open(arguments)
+        models = run_in_thread(lambda: _open(arguments))
         from .server import serve  # here: torch is imported once there is a model
 
         shown = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
