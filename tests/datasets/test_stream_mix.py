@@ -100,6 +100,18 @@ def test_in_turns_each_has_its_share_and_its_order_and_goes_on_behind_any_row(tm
     assert orders[0] != orders[2]
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_short_source_that_is_repeated_has_the_share_of_its_weight(tmp_path: Path, rows: int) -> None:
+    """That of ``interleave_datasets`` of ``datasets``, which begins anew at once; 0.035 are three deviations of 2,000 draws."""
+
+    def make() -> StreamMix:
+        return mix(open_dataset("stream", path=source(tmp_path, "a", rows)["path"]), EndlessStream(), weights=[1, 1])
+
+    shares = Counter(text[0] for text in texts(make().rows(0, 0), 2000))
+    assert shares["a"] / 2000 == pytest.approx(0.5, abs=0.035)
+    resumed_anywhere(make, 0, 20)
+
+
 def test_turns_beyond_those_that_are_drawn_together_are_the_same_ones() -> None:
     whole = texts(mix(EndlessStream(), EndlessStream(), weights=[1, 2]).rows(0, 5), 2100)
     first, again = (mix(EndlessStream(), EndlessStream(), weights=[1, 2]) for _ in range(2))

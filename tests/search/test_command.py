@@ -173,6 +173,16 @@ def test_it_prints_a_table_and_what_to_do_next(fake_runner: Any, capsys: pytest.
     assert "\x1b" not in out
 
 
+@pytest.mark.parametrize(("trials", "goes_on"), [("2", True), ("3", False)])
+def test_further_trials_are_proposed_while_combinations_are_left(
+    fake_runner: Any, capsys: pytest.CaptureFixture[str], trials: str, goes_on: bool
+) -> None:
+    fake_runner(FakeTrain())
+    words = ["--search.optimizer.lr", "1e-1,1e-3,1e-2", "--sampler", "grid", "--trials", trials, "--output", "a"]
+    assert main([*BASE, *words]) == 0
+    assert ("mt-search --resume a" in capsys.readouterr().out) == goes_on
+
+
 def test_json_is_all_that_standard_output_has(fake_runner: Any, capsys: pytest.CaptureFixture[str]) -> None:
     fake_runner(FakeTrain())
     assert main([*BASE, *LR, "--trials", "2", "--output", "a", "--json"]) == 0

@@ -109,7 +109,7 @@ def _main(words: list[str]) -> int:
         print(describe(wanted))
         return 0
     found = go_on(folder, wanted) if goes_on else begin(folder, wanted)
-    _show(found, as_json="json" in line.flags)
+    _show(found, wanted, as_json="json" in line.flags)
     if found.stopped:
         return STOPPED
     if found.best is None:
@@ -186,7 +186,7 @@ def describe(wanted: Search) -> str:
     return "\n".join([*(f"{name:<{width}}{text}" for name, text in lines), "", "checked; nothing was started"])
 
 
-def _show(found: SearchResult, *, as_json: bool) -> None:
+def _show(found: SearchResult, wanted: Search, *, as_json: bool) -> None:
     from .table import as_json as json_of
     from .table import show_found  # rich loads from here on
 
@@ -202,7 +202,9 @@ def _show(found: SearchResult, *, as_json: bool) -> None:
         )
         print("next:")
         print(f"  mt-train --config {found.output / BEST} --output runs/best")
-        print(f"  mt-search --resume {found.output} --trials {len(found.trials) * 2}")
+        tried, count = {tuple(trial.values.items()) for trial in found.trials}, size(wanted.space)
+        if count is None or len(tried) < count:  # else no trial is left
+            print(f"  mt-search --resume {found.output} --trials {len(found.trials) * 2}")
 
 
 if __name__ == "__main__":

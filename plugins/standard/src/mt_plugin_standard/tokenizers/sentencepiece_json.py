@@ -61,7 +61,8 @@ def _normalizer(spec: Any) -> Any:
 
     steps: list[Any] = [normalizers.Precompiled(spec.precompiled_charsmap)] if spec.precompiled_charsmap else []
     if spec.remove_extra_whitespaces:
-        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+        # spaces alone: Strip() would take line ends and tabs too
+        steps += [normalizers.Replace(Regex(rf"\A +|[ {_SPACE}]+\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if spec.add_dummy_prefix:
         steps.append(normalizers.Prepend(_SPACE))
     return normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
