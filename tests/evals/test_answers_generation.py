@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from harness_worlds import write_llama
 
-from mt_core import ConfigError
+from mt_core import ConfigError, UsageError
 from mt_core.generation import Generation
 from mt_core.plugins.host import PluginHost
 from mt_plugin_evals.generated import answers
@@ -185,6 +185,19 @@ def test_a_run_asks_with_the_options_of_the_evaluation(
     wanted: list[Generation] = generate(load_run("run"), asked, max_new_tokens=8, **options)
     assert len(texts) == 2, "asked twice in training"
     assert texts[-1] == [each.text for each in wanted]
+
+
+def test_a_stop_text_that_would_never_be_found_is_refused_before_the_first_step(
+    weights: Path, asked: list[str], tmp_path: Path
+) -> None:
+    rows = {"name": "jsonl", "path": "asked.jsonl"}
+    evaluation = {"name": "answers", "rows": rows, "metrics": "word-f1", "stop": ["</s> and more"]}
+    run = {**run_of(evaluation), "model": {"name": "llama", "weights": str(weights)}}
+    with pytest.raises(
+        UsageError, match=r"^evaluations\.answers: stop text '</s> and more' has the special token '</s>'"
+    ):
+        train(run, output="run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_the_command_line_has_the_options(asked: list[str]) -> None:

@@ -126,6 +126,22 @@ def test_rows_with_a_place_and_no_picture_are_a_warning(
     assert [each.partition(" rows")[0] for each in told] == [f"training: {warned} of 3"] * bool(warned)
 
 
+def test_a_picture_that_cannot_be_read_names_its_row_once(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "<image> what", "response": "a", "image": "broken.png"}')
+    words = ["--dataset", "jsonl", "--dataset.path", str(rows), "--data.eval", "none"]
+    model = ["--model", "llama", "--encoders", "clip"]
+    for objective in ("sft", "pretrain"):
+        assert inspect(["inspect", *words, *model, "--objective", objective]) != 0
+        assert capsys.readouterr().err.count("rows.jsonl:1") == 1
+    asked = ["--evaluations.answers.rows.path", str(rows), "--data.media-root", str(tmp_path)]
+    assert evaluate(["--run", str(folder / "run"), "--evaluations", "answers", *asked]) != 0
+    assert capsys.readouterr().err.count("rows.jsonl:1") == 1
+
+
 def test_python_takes_a_text_with_its_picture_as_the_command_does(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -210,6 +210,28 @@ def test_a_file_of_prompts_names_its_images(folder: Path, tmp_path: Path) -> Non
     assert TOKENS == 16
 
 
+def test_a_file_that_is_not_there_is_told_once_and_without_an_option_that_there_is_not(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(folder, "--prompt", "<image>", "--image", str(folder / "gone.png")) != 0
+    assert capsys.readouterr().err.endswith(f"there is no such file below {folder}. Repair the path.\n")
+    (folder / "gone.jsonl").write_text('{"prompt": "<image>", "images": ["gone.png"]}\n')
+    assert ask(folder, "--prompts", str(folder / "gone.jsonl"), "--out", str(tmp_path / "out.jsonl")) != 0
+    told = capsys.readouterr().err
+    assert f"error: {folder / 'gone.jsonl'}:1: field 'images', number 1 names 'gone.png'" in told
+    assert told.endswith(f"there is no such file below {folder}. Repair the path.\n")
+
+
+def test_the_first_turn_says_that_an_image_waits_for_its_place(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("what?\nand now?\n<image> what?\n"))
+    assert ask(folder, "--chat", "--chat-template", "chatml", "--image", str(folder / "0.png")) == 0
+    told = capsys.readouterr().err
+    assert told.count("0.png' is no part of this turn; write <image> where it belongs") == 1
+    assert "error:" not in told
+
+
 def test_a_conversation_takes_an_image_where_a_turn_says_so(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,4 +239,5 @@ def test_a_conversation_takes_an_image_where_a_turn_says_so(
     assert ask(folder, "--chat", "--chat-template", "chatml", "--image", str(folder / "0.png")) == 0
     told = capsys.readouterr().err
     assert told.count("error:") == 1
+    assert "is no part of this turn" not in told
     assert "<image> 1 times, and there are 0 files" in told

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mt_core import CheckpointError
+from mt_core import CheckpointError, ConfigError
 from mt_tools.cli.eval import main as mt_eval
 from mt_train import train
 from mt_train.engine.fragments import _unlike
@@ -42,6 +42,20 @@ def test_a_schedule_free_run_publishes_the_average_and_keeps_what_it_trains(tmp_
     assert while_training["eval_loss"] == pytest.approx(figures["results"][0]["loss"], rel=1e-6), (
         "evaluated is what is published"
     )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ({"name": "wsd", "decay_steps": 20}, "schedule.decay-steps: 20 does not fit into the 9 updates"),
+        ({"name": "cosine-restarts", "cycles": 6}, r"schedule.cycles: 6 \(growth 1\) gives a cycle fewer than 2"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_is_refused_with_other_faults_of_the_config(
+    tmp_path: Path, schedule: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"(?s)2 faults.*train.sequence-len: .*{said}"):
+        run(tmp_path / "run", 10, schedule=schedule, train={"sequence_len": 10**6})
 
 
 def test_parameters_that_are_disabled_stay_as_they_are(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_what_a_template_refuses_is_told_with_the_row(name: str, build: Any, tok
     with pytest.raises(
         DataError, match=r"^rows\.jsonl:3: the chat template gemma, line \d+, refuses .* must alternate"
     ):
-        objective.encode({"id": "rows.jsonl:3", "messages": [*TURNS, TURNS[1]]})
+        encoded_by_core(objective, [{"id": "rows.jsonl:3", "messages": [*TURNS, TURNS[1]]}])
 
 
 def test_a_text_has_no_prompt_to_put_anything_around(build: Any, tokenizers: dict[str, Any]) -> None:

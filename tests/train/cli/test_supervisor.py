@@ -258,7 +258,9 @@ def test_a_run_goes_on_with_fewer_ranks_and_the_same_rows(
     monkeypatch.setattr(launch, "devices_left", lambda asked, present: next(left))
     started = launch.launch
 
-    def launch_and_kill(words: Sequence[str], raw: dict[str, object], count: int, *told: Callable[..., object]) -> int:
+    def launch_and_kill(
+        words: Sequence[str], raw: dict[str, object], count: int, *told: Callable[..., object], origins: dict[str, str]
+    ) -> int:
         if count == 2:
             script = "import os, sys, time\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[3])\n"
             script += (
@@ -267,7 +269,7 @@ def test_a_run_goes_on_with_fewer_ranks_and_the_same_rows(
             subprocess.Popen(
                 [sys.executable, "-c", script, str(os.getpid()), str(tmp_path / "run"), str(Path(__file__).parent)]
             )
-        return started(words, raw, count, *told)
+        return started(words, raw, count, *told, origins=origins)
 
     monkeypatch.setattr(launch, "launch", launch_and_kill)
     assert main([*PLAIN, "--nproc-per-node", "2", "--restart", "2", "--output", str(tmp_path / "run")]) == 0

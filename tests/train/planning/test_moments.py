@@ -65,6 +65,35 @@ def test_what_a_transform_keeps_counts_for_its_groups_on_every_layout() -> None:
     assert state_bytes(FactoringTransform, groups, flat=True) == (8 + 4 / 16, 8.0)
 
 
+class LowRankTransform(FactoringTransform):
+    """Keeps a projection to rank 128, as GaLore does; ``looks`` at a value first, which a tensor without memory does not have."""
+
+    looks = False
+
+    def transform(self, name: str, gradient: torch.Tensor, state: dict[str, torch.Tensor]) -> torch.Tensor:
+        if self.looks and gradient.sum().item() < 0:
+            return gradient
+        state["projection"] = torch.zeros(min(128, *gradient.shape), max(gradient.shape))
+        return gradient
+
+
+class LookingTransform(LowRankTransform):
+    looks = True
+
+
+def test_what_a_transform_of_low_rank_keeps_is_counted_on_whole_matrices() -> None:
+    with torch.device("meta"):
+        weights = [nn.Parameter(torch.empty(shape)) for shape in ((4096, 11_008), (4096, 11_008), (4096, 4096))]
+    groups: list[dict[str, Any]] = [{"params": weights, "transformed": True}]
+    kept = 4 * 128 * (2 * 11_008 + 4096) / (4096 * (2 * 11_008 + 4096))
+    assert state_bytes(LowRankTransform, groups, flat=True) == (pytest.approx(8 + kept),)
+
+
+def test_a_transform_that_looks_at_values_is_counted_on_stand_ins() -> None:
+    groups: list[dict[str, Any]] = [{"params": [nn.Parameter(torch.ones(4096, 256))], "transformed": True}]
+    assert state_bytes(LookingTransform, groups, flat=True) == (8 + 4.0,)
+
+
 def test_an_optimizer_of_whole_parameters_sees_their_shape() -> None:
     groups = [{"params": [nn.Parameter(torch.ones(32, 16))]}]
     assert state_bytes(FactoredOptimizer, groups, flat=False) == (4 * (32 + 16) / (32 * 16),)

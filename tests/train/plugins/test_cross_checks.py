@@ -82,7 +82,7 @@ def test_a_config_that_cannot_be_built_is_a_fault_of_the_plugin() -> None:
 def test_a_warmup_that_leaves_nothing_of_the_run_is_refused_with_the_config(schedule: dict[str, int]) -> None:
     run = {"schedule": {"name": "constant", **schedule}}
     with pytest.raises(
-        ConfigError, match=r"warmup_steps=\d leaves nothing of a run of 4 updates; set it to \d at most"
+        ConfigError, match=r"^schedule.warmup-steps: \d leaves nothing of a run of 4 updates; set it to \d at most"
     ):
         check({}, train={"steps": 4}, **run)
     check({}, train={"steps": 5}, **run)

@@ -208,4 +208,6 @@ def test_a_relative_root_is_that_of_the_present_folder(tmp_path: Path, monkeypat
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.png").write_bytes(b"x")
         monkeypatch.chdir(tmp_path / name)
-        assert resolve_file("x.png", [Path()], "row")[0] == str((tmp_path / name / "x.png").resolve())
+        assert resolve_file("x.png", MediaRules(kinds=frozenset(), roots=(Path(),)), "row")[0] == str(
+            (tmp_path / name / "x.png").resolve()
+        )

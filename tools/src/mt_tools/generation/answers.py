@@ -62,7 +62,9 @@ def _line(row: PromptRow, text: Generation) -> dict[str, Any]:
 
 
 def _prepare(writer: Generator, row: PromptRow, file: Path, rules: MediaRules) -> PromptIds:
+    place = f"{file}:{row.line}"
     try:
-        return writer.prepare(mark_row(row.content, rules, file.absolute().parent))
+        return writer.prepare(mark_row({**row.content, "id": place}, rules, file.absolute().parent))
     except MtError as error:
-        raise DataError(f"{file}:{row.line}: {error}") from error
+        is_named = str(error).startswith(f"{place}:")
+        raise DataError(str(error) if is_named else f"{place}: {error}") from error

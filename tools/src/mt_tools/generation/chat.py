@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mt_core.errors import MtError, UsageError
+from mt_core.errors import MtError, UsageError, show_value
 from mt_core.generation import GenerationConfig
 from mt_tools.generation.generate import Generator
-from mt_tools.generation.media import MediaFiles
+from mt_tools.generation.media import MediaFiles, MediaText
 from mt_tools.generation.prompts import chat_ids, template_of
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import PromptIds, split_prompt
@@ -76,6 +76,7 @@ class Chat:
         try:
             marked = self._files.mark(text, whole=False)
             turn |= {"content": marked.text, "media": marked.parts} if marked.parts else {}
+            self._tell_waiting(marked)
             ids = self._fit_turn(turn)
             shown = _PieceRecorder(self._show)
             try:
@@ -92,6 +93,15 @@ class Chat:
         self.turns += [turn, {"role": "assistant", "content": reply.text}]
         if reply.finish == "context":
             self._say(f"notice: the reply ends where the model's {self._loaded.max_seq_len} tokens are full")
+
+    def _tell_waiting(self, marked: MediaText) -> None:
+        """Say of each kind of files that the first turn sees none of them: they wait for a place in a later one."""
+        if self.turns or marked.parts:
+            return
+        for kind, content in self._files.waiting.items():
+            self._say(
+                f"notice: {show_value(content, 80)} is no part of this turn; write <{kind}> where it belongs, in a later one"
+            )
 
     def _fit_turn(self, turn: dict[str, Any]) -> PromptIds:
         """Ids of the conversation with this turn; the oldest turns go until a whole reply fits beside the rest."""

@@ -51,6 +51,11 @@ class MediaFiles:
                 " files out, or name a model that sees"
             )
 
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        """Kind and content of the files that texts take next."""
+        return {kind: contents[0] for kind, contents in self._left.items() if contents}
+
     def mark(self, text: str, *, whole: bool) -> MediaText:
         """Return a text with the next files; with ``whole`` it takes all that are left.
 
@@ -70,7 +75,7 @@ class MediaFiles:
         if not fields and not self._rules.patterns:
             return MediaText(text, ())
         folders = [Path(each).parent for kind in FILES for each in fields.get(f"{kind}s", ())]
-        rules = replace(self._rules, roots=tuple(dict.fromkeys(folders)))
+        rules = replace(self._rules, roots=tuple(dict.fromkeys(folders)), root_option="")
         row, _ = mark_parts({"id": "the prompt", "prompt": text, **fields}, rules)
         for kind, places in places_of.items():
             del self._left[kind][:places]
@@ -81,7 +86,7 @@ def mark_row(content: Mapping[str, Any], rules: MediaRules, folder: Path) -> str
     """Return the prompt of a row, with media where it has fields for them; files lie below ``folder``. Raises ``DataError``."""
     row: Mapping[str, Any] = content
     if rules.kinds:
-        row, _ = mark_parts(content, replace(rules, roots=(folder,)))
+        row, _ = mark_parts(content, replace(rules, roots=(folder,), root_option=""))
     if "messages" in row:
         return prompt_turns(row)
     parts = media_parts(row)  # what the file itself says under "media" is none

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from mt_core.config.base import MtConfig
-from mt_core.errors import ComponentError, MtError
+from mt_core.errors import ComponentError, MtError, UsageError
 from mt_core.evaluation import Evaluation, EvaluationConfig, Findings, figure_prefix
+from mt_core.protocols import Tokenizer
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.parts import Parts
 from mt_train.engine.processes import share_text
 from mt_train.evaluate.paper import PaperSubject
 from mt_train.evaluate.subject import LiveSubject, LoadedSubject
+from mt_train.generation.continuation import special_stops
 from mt_train.tracking.failures import describe_failure
 from mt_train.tracking.metrics import without_nan
 
 FILE = "evaluations.jsonl"
+
+
+@runtime_checkable
+class HasStops(Protocol):
+    """An evaluation that says before which texts its answers end; one that would never be found is refused before the first step."""
+
+    stop_texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +79,24 @@ def ask(name: str, evaluation: Evaluation, subject: LoadedSubject | PaperSubject
 
 
 class Evaluations:
-    """Evaluations of a run, by name. ``folder`` is the run's on the rank that writes."""
+    """Evaluations of a run, by name. ``folder`` is the run's on the rank that writes.
+
+    Raises ``UsageError`` for a text that would end no answer (``HasStops``).
+    """
 
     def __init__(
-        self, parts: Parts, make_subject: Callable[[], LiveSubject], folder: Path | None, total_steps: int
+        self,
+        parts: Parts,
+        make_subject: Callable[[], LiveSubject],
+        tokenizer: Tokenizer,
+        folder: Path | None,
+        total_steps: int,
     ) -> None:
         self._make_subject = make_subject
         self._built = parts.evaluations()
+        for name, evaluation in self._built.items():
+            if isinstance(evaluation, HasStops):
+                _refuse_stops(name, evaluation.stop_texts, tokenizer)
         self._every = {each.name: _every(each.options) for each in parts.named_evaluations}
         self._file = None if folder is None else StepLines(folder / FILE)
         self._total_steps = total_steps
@@ -116,6 +136,13 @@ class Evaluations:
         """Write what could not be written so far."""
         if self._file is not None:
             self._file.close()
+
+
+def _refuse_stops(name: str, stop: Sequence[str], tokenizer: Tokenizer) -> None:
+    try:
+        special_stops(stop, tokenizer)
+    except UsageError as error:
+        raise UsageError(f"evaluations.{name}: {error}") from error
 
 
 def _every(options: MtConfig) -> int:

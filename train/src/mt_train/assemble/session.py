@@ -87,7 +87,8 @@ class Session:
             parts=parts, data=data, engine=engine, events=self.events, total_steps=self.total_steps, reference=reference
         )
         make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
-        self.evaluations = Evaluations(parts, make_subject, output if self.process.is_main else None, self.total_steps)
+        folder = output if self.process.is_main else None
+        self.evaluations = Evaluations(parts, make_subject, data.tokenizer, folder, self.total_steps)
 
     @cached_property
     def raw(self) -> dict[str, Any]:

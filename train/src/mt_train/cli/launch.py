@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from mt_core.cli.guard import ERRORS_VARIABLE
@@ -18,6 +19,7 @@ from mt_core.errors import INTERRUPTED, UsageError, show_value
 from mt_core.files.scratch import scratch_folder
 from mt_core.tracking.logs import notice
 from mt_train.assemble.stopping import signals_taken
+from mt_train.cli.request import ORIGINS_VARIABLE
 from mt_train.cli.root_cause import explain_exit
 from mt_train.config.digits import parse_whole_number
 from mt_train.config.files import write_yaml
@@ -29,6 +31,7 @@ POLL_SECONDS = 0.1
 _LEAST_CROWD, _CROWD = 32, 4
 """Processes that any machine may start, and for each of its processors."""
 _LAUNCHER = "MT_LAUNCHER"
+ORIGINS = "origins.json"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -69,9 +72,11 @@ def launch(
     count: int,
     hear: Callable[[str], object] = lambda text: None,
     on_signal: Callable[[int], object] = lambda number: None,
+    *,
+    origins: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Run ``mt-train`` with the config ``raw`` in ``count`` processes; the exit code of the one that ended the run, or 0. ``hear``
-    gets each reason that is told, and ``on_signal`` the first signal.
+    gets each reason that is told, and ``on_signal`` the first signal. ``origins`` tells which key of ``raw`` came from which source.
 
     The first signal is passed on, and every process saves and ends; the second ends them at once. Raises ``UsageError`` for more
     processes than this machine has room for.
@@ -79,6 +84,7 @@ def launch(
     _refuse_crowd(count)
     with scratch_folder() as folder:
         (folder / "config.yaml").write_text(write_yaml(dict(raw)), encoding="utf-8")
+        (folder / ORIGINS).write_text(json.dumps(dict(origins)), encoding="utf-8")
         argv = ["--config", str(folder / "config.yaml"), *words]
         processes: list[subprocess.Popen[bytes]] = []
         signals = _Signals(processes, on_signal)
@@ -142,6 +148,7 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
         "MT_STORE": str(folder / "store"),
         _LAUNCHER: str(os.getpid()),
         ERRORS_VARIABLE: str(folder),
+        ORIGINS_VARIABLE: str(folder / ORIGINS),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0"),
     }

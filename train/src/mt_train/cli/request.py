@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,8 @@ VALUES = (
     "completion",
 )
 REPEATED = ("block_plugin", "config")
+ORIGINS_VARIABLE = "MT_ORIGINS"
+"""Names the file that tells a process of ``--nproc-per-node`` which key came from which source: its own config is a scratch file."""
 PATHS = ("output", "resume", "plot")
 """Values that may begin with the @name of a path."""
 
@@ -67,6 +71,8 @@ def read_request(line: CommandLine, host: PluginHost) -> Request:
             first_notice(note)
     layers = read_sources(flags.get("recipe"), files, host)
     found = Layers.of([*layers, Layer("command line", line.raw)], host.kinds)
+    if file := os.environ.get(ORIGINS_VARIABLE):
+        found = replace(found, origins=json.loads(Path(file).read_text("utf-8")))
     return Request(flags, found.raw, found)
 
 

@@ -212,7 +212,7 @@ def _launch(
         words += ["--resume", request.flags["resume"]]
     else:
         words += ["--output", str(output or "none")] + (["--resume", "auto"] if "resume" in request.flags else [])
-    return launch(words, request.raw, count, hear, on_signal)
+    return launch(words, request.raw, count, hear, on_signal, origins=request.origins)
 
 
 def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output: Path | None) -> int:

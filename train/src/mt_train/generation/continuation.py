@@ -74,7 +74,7 @@ class Continuer:
     ) -> None:
         self._loaded, self._config, self._forward, self._joins = loaded, config, forward, joins
         self._choices = _build_choices(loaded, config) if config.choices else None
-        self._end_ids = (*loaded.eos_ids, *_special_stops(config.stop, loaded.tokenizer))
+        self._end_ids = (*loaded.eos_ids, *special_stops(config.stop, loaded.tokenizer))
         self._stop = config.stop
         if template is not None:
             self._end_ids = (*self._end_ids, *template.stop_ids)
@@ -240,7 +240,7 @@ def _build_choices(loaded: LoadedModel, config: GenerationConfig) -> Choices:
     return choices
 
 
-def _special_stops(stop: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+def special_stops(stop: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     """Return the stop texts that are special tokens (``<|eot_id|>``), with or without blanks behind: no text has them in it.
 
     Raises ``UsageError`` for one with a special token and more, which would never be found.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,14 +39,29 @@ def state_bytes(make: MakeOptimizer, groups: Sequence[dict[str, Any]], *, flat: 
 
 
 def _transforms_bytes(transform: GradientTransform, group: Mapping[str, Any]) -> float:
-    """Bytes that a gradient transform keeps for each number of a group; it sees whole shapes on every layout."""
+    """Bytes that a gradient transform keeps for each number of a group; it sees whole shapes on every layout.
+
+    Its state may follow from a rank that is smaller than a matrix (GaLore), so that only whole shapes tell its size. They have no
+    memory; a transform that looks at values gets stand-ins, which have some.
+    """
     if not group.get("transformed"):
         return 0.0
-    standing = _stand_ins(group["params"], flat=False)
-    states: list[dict[str, Tensor]] = [{} for _ in standing]
-    for parameter, state in zip(standing, states, strict=True):
-        transform.transform(str(tuple(parameter.shape)), torch.ones_like(parameter), state)
-    return sum(map(_count_kept, states)) / sum(parameter.numel() for parameter in standing)
+    shapes = Counter(tuple(each.shape) for each in group["params"])
+    try:
+        return _kept_by(transform, shapes, torch.device("meta"))
+    except (RuntimeError, TypeError):  # how tensors without memory refuse to tell their values
+        stand_ins = {tuple(each.shape): 1 for each in _stand_ins(group["params"], flat=False)}
+        return _kept_by(transform, stand_ins, torch.device("cpu"))
+
+
+def _kept_by(transform: GradientTransform, shapes: Mapping[tuple[int, ...], int], device: torch.device) -> float:
+    """Bytes for each number, of so many gradients of each shape."""
+    kept = 0
+    for shape, count in shapes.items():
+        state: dict[str, Tensor] = {}
+        transform.transform(str(shape), torch.ones(shape, device=device), state)
+        kept += count * _count_kept(state)
+    return kept / sum(count * math.prod(shape) for shape, count in shapes.items())
 
 
 def _stand_ins(parameters: Sequence[Tensor], flat: bool) -> list[nn.Parameter]:

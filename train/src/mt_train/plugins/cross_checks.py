@@ -21,7 +21,7 @@ from mt_train.plugins.draft import Draft
 def check_together(draft: Draft) -> None:
     """Report each such fault to the draft, whose slots and sections are all filled."""
     _check_lengths(draft)
-    _check_warmup(draft)
+    _check_schedule(draft)
     _check_wishes(draft)
     _check_limits(draft)
     _check_quantized_base(draft)
@@ -51,15 +51,19 @@ def _check_lengths(draft: Draft) -> None:
         )
 
 
-def _check_warmup(draft: Draft) -> None:
-    """Report a warm-up that leaves nothing of a run whose steps are known."""
+def _check_schedule(draft: Draft) -> None:
+    """Report a schedule that does not fit into a run whose steps are known, as building it says: no schedule needs torch for that."""
     options, steps = draft.values["schedule"].options, draft.values["train"].steps
     if steps is None or not draft.trains or not isinstance(options, WarmupOptions):
         return
     try:
         peak_update(options, steps)
+        if not draft.parts.get("schedule") and not draft.uses.get("schedule"):
+            draft.offers["schedule"].component.build(options, total_steps=steps)
     except UsageError as error:
-        draft.fault("schedule", f"{error}.")
+        option, _, problem = str(error).partition("=")  # as a schedule names what does not fit
+        is_named = option.removeprefix("schedule.") in type(options).model_fields
+        draft.fault(*((option, f"{problem}.") if is_named else ("schedule", f"{error}.")))
 
 
 def _check_wishes(draft: Draft) -> None:

@@ -30,7 +30,7 @@ def encode_pair(row: Row, template: Template, *, places: bool = False) -> Sample
     found = read_preference(row)
     if isinstance(found, Rejected):
         return found
-    encoded = [_encode(row["id"], template, found.prompt, turns) for turns in (found.chosen, found.rejected)]
+    encoded = [_encode(template, found.prompt, turns) for turns in (found.chosen, found.rejected)]
     for side, each in zip(SIDES, encoded, strict=True):
         if not any(each.trained[1:]):
             return Rejected(f"{side!r} has no token of its own", row["id"])
@@ -69,7 +69,7 @@ def encode_answers(
 
     Raises ``DataError`` for a turn with a weight: answers are read whole.
     """
-    encoded = [_encode(row_id, template, prompt, turns) for turns in answers]
+    encoded = [_encode(template, prompt, turns) for turns in answers]
     if not all(any(each.trained[1:]) for each in encoded):
         return Rejected("an answer has no token of its own", row_id)
     if any(each.weights is not None for each in encoded):
@@ -98,15 +98,12 @@ def item(
     )
 
 
-def _encode(row_id: str, template: Template, prompt: Sequence[Message], answer: Sequence[Message]) -> Encoded:
+def _encode(template: Template, prompt: Sequence[Message], answer: Sequence[Message]) -> Encoded:
     before, turns = [_untrained(turn) for turn in prompt], list(map(_answer, answer))
-    try:
-        encoded = template.encode([*before, *turns])
-        if SYSTEM not in template.additions:
-            return encoded
-        added = template.encode([*before, *map(_untrained, turns)]).trained  # with data.train_on: all
-    except DataError as error:
-        raise DataError(f"{row_id}: {error}") from error
+    encoded = template.encode([*before, *turns])
+    if SYSTEM not in template.additions:
+        return encoded
+    added = template.encode([*before, *map(_untrained, turns)]).trained  # with data.train_on: all
     return replace(encoded, trained=[on and not other for on, other in zip(encoded.trained, added, strict=True)])
 
 

@@ -53,6 +53,8 @@ class Answers:
 
     def __init__(self, config: AnswersConfig, rows: Dataset | Stream | None, metrics: Mapping[str, Metric]) -> None:
         self._config, self._rows, self._metrics = config, rows, metrics
+        self.stop_texts = config.stop
+        """A run refuses those that would never be found before its first step."""
 
     def run(self, subject: Subject) -> Findings:
         """See ``Evaluation``. Raises ``DataError`` for rows without an answer or references, before anything is written."""

@@ -94,6 +94,8 @@ def _naming(row_id: object) -> Iterator[None]:
     try:
         yield
     except DataError as error:
+        if str(error).startswith(f"{row_id}:"):  # as that of a part of media does
+            raise
         raise DataError(f"{row_id}: {error}") from error
 
 

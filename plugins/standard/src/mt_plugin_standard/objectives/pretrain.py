@@ -80,10 +80,7 @@ class Pretrain(TokenObjective):
                 f"{row['id']}: its turns say how they are trained (train, weight or a label), and pretrain trains on all of a conversation;"
                 " choose --objective sft, with --data.train-on all if you like, or take that out of the row"
             )
-        try:
-            return self._template.encode(turns)
-        except DataError as error:
-            raise DataError(f"{row['id']}: {error}") from error
+        return self._template.encode(turns)
 
 
 def _is_text(row: Row) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from mt_core import DataError, ManyConversations, Rejected, Row, Sample, conversation
+from mt_core import ManyConversations, Rejected, Row, Sample, conversation
 from mt_core.nn import TokenObjective
 
 from .tokenised import tokenised_sample
@@ -28,11 +28,7 @@ class SupervisedFineTuning(TokenObjective):
         found = _turns(row)
         if not isinstance(found, list):
             return found
-        try:
-            encoded = self._template.encode(found)
-        except DataError as error:
-            raise DataError(f"{row['id']}: {error}") from error
-        return _sample(encoded, found, row["id"])
+        return _sample(self._template.encode(found), found, row["id"])
 
     def encode_many(self, rows: Sequence[Row]) -> list[Sample | Rejected]:
         """Return what ``encode`` gives for each row: their conversations at once, where the template can."""

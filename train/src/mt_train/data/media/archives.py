@@ -50,7 +50,7 @@ def is_member(name: str) -> bool:
 
 def archive_of(name: str, rules: MediaRules, place: str) -> str:
     """Return the real path of the archive of ``ARCHIVE::MEMBER``; an empty text for a name that is none. Raises ``MediaError``."""
-    return resolve_file(name.partition(_SEPARATOR)[0], rules.roots, place)[0] if is_member(name) else ""
+    return resolve_file(name.partition(_SEPARATOR)[0], rules, place)[0] if is_member(name) else ""
 
 
 def read_member(name: str, rules: MediaRules, place: str) -> bytes:

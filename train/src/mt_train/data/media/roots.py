@@ -19,18 +19,19 @@ _SHOWN = 80
 
 def find_file(name: str, rules: MediaRules, place: str) -> str:
     """Return the real path of a file that a row names. Raises ``MediaError``, also for one that is too large."""
-    path, size = resolve_file(name, rules.roots, place)
+    path, size = resolve_file(name, rules, place)
     refuse_size(size, rules, f"{place} names {_show(name)}, which has", path)
     return path
 
 
-def resolve_file(name: str, roots: Sequence[Path], place: str) -> tuple[str, int]:
+def resolve_file(name: str, rules: MediaRules, place: str) -> tuple[str, int]:
     """Return the real path of a regular file below one of the roots, and its bytes. Raises ``MediaError``.
 
     Relative names are looked for below each root in turn. The path has no link in it, so that what is read later is what was checked
     here. ``file://`` in front of a path is left out; any other address is refused.
     """
-    local = name.removeprefix(_FILE)
+    local, roots = name.removeprefix(_FILE), rules.roots
+    other_root = f", or set {rules.root_option}" if rules.root_option else ""
     if _SCHEME.match(local):
         raise MediaError(
             f"{place} is the URL {_show(name)}; URLs of rows are never fetched. Write the path of a file below {_list(roots)}.",
@@ -54,12 +55,12 @@ def resolve_file(name: str, roots: Sequence[Path], place: str) -> tuple[str, int
         )
     if is_outside:
         raise MediaError(
-            f"{place} names {_show(name)}, which lies outside {_list(roots)}, links followed. Move the file there, or set data.media_root.",
+            f"{place} names {_show(name)}, which lies outside {_list(roots)}, links followed. Move the file there{other_root}.",
             OUTSIDE,
             tried,
         )
     raise MediaError(
-        f"{place} names {_show(name)}, and there is no such file below {_list(roots)}. Repair the path, or set data.media_root.",
+        f"{place} names {_show(name)}, and there is no such file below {_list(roots)}. Repair the path{other_root}.",
         MISSING,
         tried,
     )

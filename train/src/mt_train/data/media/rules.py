@@ -25,13 +25,15 @@ class MediaRules:
     """Rules for parts of rows that are no text.
 
     ``kinds`` are those that encoders of the run read (``image``). Files lie below one of the ``roots``, where relative paths are looked
-    for in their order, and have at most ``max_bytes``, as content in rows has. What one of the ``patterns`` finds in a text is a part of
-    its kind: the group of the pattern, or all of it, is the part's value.
+    for in their order, and have at most ``max_bytes``, as content in rows has; ``root_option`` names another root. What one of the
+    ``patterns`` finds in a text is a part of its kind: the group of the pattern, or all of it, is the part's value.
     """
 
     kinds: frozenset[str]
     roots: tuple[Path, ...]
     max_bytes: int = MOST_BYTES
+    root_option: str = "data.media_root"
+    """Option that names another root; empty where there is none."""
     patterns: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
     @cached_property
