@@ -25,7 +25,6 @@ ELSEWHERE = {
     "config/rope.py": "tests/core/nn/test_rotary.py",
     "data/tools.py": "tests/core/data/test_shapes.py",
     "data/turns.py": "tests/core/data/test_shapes.py",
-    "errors.py": "tests/train/assemble/test_exits.py",
     "events.py": "tests/train/assemble/test_callbacks.py",
     "files/arrays.py": "tests/core/files/test_sources.py",
     "files/compressed.py": "tests/core/files/test_sources.py",

@@ -102,7 +102,7 @@ def test_in_turns_each_has_its_share_and_its_order_and_goes_on_behind_any_row(tm
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_short_source_that_is_repeated_has_the_share_of_its_weight(tmp_path: Path, rows: int) -> None:
-    """That of ``interleave_datasets`` of ``datasets``, which begins anew at once; 0.035 are three deviations of 2,000 draws."""
+    """Shares are those of ``interleave_datasets`` (datasets), which begins anew at once; 0.035 are three deviations of 2,000 draws."""
 
     def make() -> StreamMix:
         return mix(open_dataset("stream", path=source(tmp_path, "a", rows)["path"]), EndlessStream(), weights=[1, 1])

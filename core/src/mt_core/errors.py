@@ -43,6 +43,14 @@ class MtError(Exception):
 class DataError(MtError):
     """A row, file or folder of rows is unusable."""
 
+    def of_row(self, name: object) -> DataError:
+        """Return the error with the row's name in front; the error itself where it begins with it."""
+        if str(self).startswith(f"{name}:"):
+            return self
+        named = DataError(f"{name}: {self}")
+        named.__cause__ = self
+        return named
+
 
 class WeightsError(MtError):
     """Weights that are missing, unexpected, of another shape, or unsafe to open."""

@@ -39,16 +39,16 @@ class StreamMix:
             self.load_state_dict({"turn": 0, "sources": [MixedSource.BEGIN] * len(self._sources)})
         self._is_loaded = False
         for number in self._turns(epoch, seed):
-            if self._is_read():
+            if self._is_epoch_over():
                 return
             self._turn += 1
             row = self._sources[number].take(epoch, seed)
-            if row is None and self._weights is not None and not self._is_read():
+            if row is None and self._weights is not None and not self._is_epoch_over():
                 row = self._sources[number].take(epoch, seed)  # a turn without a row would lower a short source's share
             if row is not None:
                 yield row
 
-    def _is_read(self) -> bool:
+    def _is_epoch_over(self) -> bool:
         return self._is_over(source.passes for source in self._sources)
 
     def _turns(self, epoch: int, seed: int) -> Iterator[int]:

@@ -30,7 +30,7 @@ from mt_train.command import (
 from .folder import BEST, Folder
 from .process import STOPPED
 from .request import Search, Settings, prepare
-from .searching import SearchResult, begin, go_on, new_folder, with_options
+from .searching import SearchResult, begin, go_on, has_tried_all, new_folder, with_options
 from .space import size
 
 HELP = """usage: mt-search [--recipe NAME] [--config FILE] --search.KEY VALUES … [--trials N] [--key value …]
@@ -202,8 +202,7 @@ def _show(found: SearchResult, wanted: Search, *, as_json: bool) -> None:
         )
         print("next:")
         print(f"  mt-train --config {found.output / BEST} --output runs/best")
-        tried, count = {tuple(trial.values.items()) for trial in found.trials}, size(wanted.space)
-        if count is None or len(tried) < count:  # else no trial is left
+        if not has_tried_all(wanted, found.trials):
             print(f"  mt-search --resume {found.output} --trials {len(found.trials) * 2}")
 
 

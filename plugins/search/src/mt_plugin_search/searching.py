@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,10 +147,15 @@ def _reason_to_end(trials: list[Trial], wanted: Search, before: int) -> str | No
         )
     if len(ended) >= wanted.trials:
         return ""
-    tried = {tuple(trial.values.items()) for trial in ended}
-    if (count := size(wanted.space)) is not None and len(tried) >= count:
-        return f"notice: all {count} combinations were tried, so the search ends after {len(ended)} trials"
+    if has_tried_all(wanted, ended):
+        return f"notice: all {size(wanted.space)} combinations were tried, so the search ends after {len(ended)} trials"
     return None
+
+
+def has_tried_all(wanted: Search, trials: Sequence[Trial]) -> bool:
+    """Return whether trials had every combination of the space; never of an endless one."""
+    count = size(wanted.space)
+    return count is not None and len({tuple(trial.values.items()) for trial in trials}) >= count
 
 
 def _one(folder: Folder, wanted: Search, study: Study, run: Runner) -> Trial | None:

@@ -66,5 +66,4 @@ def _prepare(writer: Generator, row: PromptRow, file: Path, rules: MediaRules) -
     try:
         return writer.prepare(mark_row({**row.content, "id": place}, rules, file.absolute().parent))
     except MtError as error:
-        is_named = str(error).startswith(f"{place}:")
-        raise DataError(str(error) if is_named else f"{place}: {error}") from error
+        raise DataError(str(error)).of_row(place) from error

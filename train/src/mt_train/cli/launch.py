@@ -31,7 +31,7 @@ POLL_SECONDS = 0.1
 _LEAST_CROWD, _CROWD = 32, 4
 """Processes that any machine may start, and for each of its processors."""
 _LAUNCHER = "MT_LAUNCHER"
-ORIGINS = "origins.json"
+_ORIGINS_FILE = "origins.json"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -84,7 +84,7 @@ def launch(
     _refuse_crowd(count)
     with scratch_folder() as folder:
         (folder / "config.yaml").write_text(write_yaml(dict(raw)), encoding="utf-8")
-        (folder / ORIGINS).write_text(json.dumps(dict(origins)), encoding="utf-8")
+        (folder / _ORIGINS_FILE).write_text(json.dumps(dict(origins)), encoding="utf-8")
         argv = ["--config", str(folder / "config.yaml"), *words]
         processes: list[subprocess.Popen[bytes]] = []
         signals = _Signals(processes, on_signal)
@@ -148,7 +148,7 @@ def _start(argv: Sequence[str], rank: int, count: int, folder: Path) -> subproce
         "MT_STORE": str(folder / "store"),
         _LAUNCHER: str(os.getpid()),
         ERRORS_VARIABLE: str(folder),
-        ORIGINS_VARIABLE: str(folder / ORIGINS),
+        ORIGINS_VARIABLE: str(folder / _ORIGINS_FILE),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0"),
     }

@@ -63,9 +63,5 @@ def _try(function: Callable[[Given], Got], value: Given) -> Got | DataError:
 
 
 def _name_row(row: Row, outcome: Outcome) -> Outcome:
-    """A fault that does not begin with the row's name gets it; one in the middle may be a number that is no name."""
-    if not isinstance(outcome, DataError) or str(outcome).startswith(f"{row['id']}:"):
-        return outcome
-    named = DataError(f"{row['id']}: {outcome}")
-    named.__cause__ = outcome
-    return named
+    """Return what came of a row; a fault has the row's name."""
+    return outcome.of_row(row["id"]) if isinstance(outcome, DataError) else outcome

@@ -62,8 +62,10 @@ def _check_schedule(draft: Draft) -> None:
             draft.offers["schedule"].component.build(options, total_steps=steps)
     except UsageError as error:
         option, _, problem = str(error).partition("=")  # as a schedule names what does not fit
-        is_named = option.removeprefix("schedule.") in type(options).model_fields
-        draft.fault(*((option, f"{problem}.") if is_named else ("schedule", f"{error}.")))
+        if option.removeprefix("schedule.") in type(options).model_fields:
+            draft.fault(option, f"{problem}.")
+        else:
+            draft.fault("schedule", f"{error}.")
 
 
 def _check_wishes(draft: Draft) -> None:

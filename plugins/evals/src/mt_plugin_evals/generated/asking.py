@@ -94,9 +94,7 @@ def _naming(row_id: object) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        if str(error).startswith(f"{row_id}:"):  # as that of a part of media does
-            raise
-        raise DataError(f"{row_id}: {error}") from error
+        raise error.of_row(row_id) from error.__cause__
 
 
 def _raw_prompt(subject: Subject, turns: Sequence[Message]) -> Prompt:
