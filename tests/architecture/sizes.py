@@ -31,6 +31,7 @@ GROWN: dict[str, int] = {
     "files_of takes addresses, which a distribution serves (docs/decisions/0099-remote-files.md)": 60,
     "attention of packed rows stands in the graph of a compiled block, for every family (docs/decisions/0107-one-graph-a-block.md)": 30,
     "on a GPU the loss and the norm are torch's kernels, for every family alike (docs/decisions/0111-kernels-of-a-gpu.md)": 50,
+    "a trained gated MLP and fused experts of any family keep less for the backward, with the bits of their parts": 100,
     "blocks report figures, a model acts after an update, and keeps what nothing trains (docs/decisions/0072-steps-of-a-model.md)": 160,
 }
 """Reason → lines that it may have more. To grow: one entry, whose reason says what a plugin's author gets for the lines, and

@@ -1,4 +1,4 @@
-"""Norms of transformers are run by mt_core's operation where that gives their bits."""
+"""Norms and gated MLPs of transformers are run by mt_core's operations where these give their bits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from tests.huggingface import tiny_models
 from torch import nn
 
-from mt_core.nn import RMSNorm
+from mt_core.nn import RMSNorm, swiglu
 from mt_plugin_huggingface.config import HuggingFaceConfig
 from mt_plugin_huggingface.model import HuggingFaceModel
 
@@ -35,3 +35,17 @@ def test_root_mean_square_norms_have_the_bits_and_the_gradients_of_transformers(
 def test_a_norm_that_is_another_one_stays_transformers_own() -> None:
     model = HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content("cohere2")))
     assert not any(isinstance(each, RMSNorm) for each in norms_of(model).values())
+
+
+def test_an_activation_that_takes_the_place_of_swiglu_is_the_one_that_runs() -> None:
+    """As a kernel does."""
+    model = HuggingFaceModel(HuggingFaceConfig(config=tiny_models.content("llama")))
+    mlps = [module for module in model.modules() if getattr(module, "gate", None) is swiglu]
+    assert mlps
+    calls: list[int] = []
+    for mlp in mlps:
+        x = torch.randn(2, mlp.get_submodule("gate_proj").in_features)
+        expected = mlp(x)
+        mlp.gate = lambda gate, up: calls.append(1) or swiglu(gate, up)  # type: ignore[func-returns-value]
+        assert torch.equal(mlp(x), expected)
+    assert len(calls) == len(mlps)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._decomp import get_decompositions
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
-from mt_core.nn import RMSNorm, fused, geglu, swiglu
+from mt_core.nn import GatedMLP, RMSNorm, fused, geglu, project_gated, swiglu
 
 
 @pytest.mark.parametrize(("centred", "rounds_last"), [(False, False), (True, False), (False, True)])
@@ -144,3 +145,75 @@ def test_a_norm_by_torchs_kernel_equals_the_one_without(
             rtol=2e-2 if dtype == torch.bfloat16 else 2e-5,
             atol=2e-2 if dtype == torch.bfloat16 else 2e-6,
         )
+
+
+def products(down: nn.Module, gate: Callable[[Tensor, Tensor], Tensor], *, plain: bool) -> tuple[list[Tensor], int]:
+    """The output of a gated MLP's second half and all gradients, and the bytes that it keeps, weights apart."""
+    torch.manual_seed(0)
+    dtype = next(down.parameters()).dtype
+    inputs = [torch.randn(2, 5, 24).to(dtype).requires_grad_() for _ in range(2)]
+    kept: dict[int, int] = {}
+    own = {each.data_ptr() for each in down.parameters()}
+
+    def pack(x: Tensor) -> Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with saved_tensors_hooks(pack, lambda x: x):
+        out = down(gate(*inputs)) if plain else project_gated(down, *inputs, gate)
+    wanted = [*inputs, *(each for each in down.parameters() if each.requires_grad)]
+    grads = torch.autograd.grad(out, wanted, torch.randn(out.shape).to(dtype))
+    return [out, *grads], sum(size for at, size in kept.items() if at not in own)
+
+
+@pytest.mark.parametrize("gate", [swiglu, geglu])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_projected_gate_keeps_its_inputs_alone_and_gives_the_bits_of_its_parts(
+    gate: Callable[[Tensor, Tensor], Tensor], bias: bool, dtype: torch.dtype
+) -> None:
+    down = nn.Linear(24, 16, bias=bias).to(dtype)
+    (found, kept), (expected, more) = (products(down, gate, plain=plain) for plain in (False, True))
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    size = 2 * 5 * 24 * dtype.itemsize
+    assert (kept, more) == (2 * size, 3 * size)
+
+
+@pytest.mark.parametrize(
+    "reason", ["frozen", "hooked", "another activation", "another layer", "another forward", "no gradients"]
+)
+def test_a_layer_that_has_to_be_called_is_called(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen one keeps nothing of its input anyway; hooks gather weights; a layer of another kind has a forward of its own."""
+
+    class Doubling(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    monkeypatch.setattr(fused, "_ProjectGated", None)
+    down = (Doubling if reason == "another layer" else nn.Linear)(24, 16)
+    if reason == "frozen":
+        down.weight.requires_grad_(False)
+    if reason == "hooked":
+        down.register_forward_hook(lambda module, given, out: 3 * out)
+    if reason == "another forward":
+        forward = down.forward
+        down.forward = lambda x: 4 * forward(x)  # type: ignore[method-assign]
+    gate = torch.mul if reason == "another activation" else swiglu
+    inputs = [torch.randn(3, 24, requires_grad=True) for _ in range(2)]
+    with torch.set_grad_enabled(reason != "no gradients"):
+        assert torch.equal(project_gated(down, *inputs, gate), down(gate(*inputs)))
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_gated_mlp_that_is_trained_keeps_what_it_multiplies_and_no_hidden_values(merged: bool) -> None:
+    mlp, kept = GatedMLP(8, 24, fused=merged), {}
+
+    def pack(x: Tensor) -> Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    with saved_tensors_hooks(pack, lambda x: x):
+        mlp(x)
+    own = {each.data_ptr() for each in mlp.parameters()}
+    assert sum(size for at, size in kept.items() if at not in own) == 4 * 2 * 5 * (8 + 24 + 24)

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from mt_core.nn.loss import CHUNK_TOKENS
+from mt_core.nn.loss import chunk_tokens
 
 SHAPE = {"dim": 16, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "ffn_dim": 16, "max_seq_len": 2048}
 CAPPED = {"name": "gemma", "variant": "2-tiny", "window": 64, **SHAPE}
 PLAIN = {"name": "llama", **SHAPE}
 MIXTURE = {"name": "lora-moe", "rank": 2, "balance": 1.0}
-LONG, SHORT = CHUNK_TOKENS + 376, 6
+LONG, SHORT = chunk_tokens(torch.device("cpu")) + 376, 6
 """Trained tokens of the rows: more than one run of the head, and far fewer."""
 
 HEADS: dict[str, dict[str, Any]] = {

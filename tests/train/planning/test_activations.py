@@ -11,12 +11,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from mt_core import ExpertLayout, RouterOptions
 from mt_core.nn import Batch, BlockContext, Experts, Layer, Mixture, Router, SdpaAttention
-from mt_core.nn.loss import CHUNK_TOKENS, chunked_loss
+from mt_core.nn.loss import chunk_tokens, chunked_loss
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_train.engine.build import without_memory
 from mt_train.engine.plan import Plan
-from mt_train.planning.activations import layer_activations
+from mt_train.planning.activations import counted_as_run, layer_activations
 from mt_train.planning.memory import LayerActivations, activations, head_activations
 
 CONFIG = LlamaConfig(vocab_size=64, max_seq_len=128, dim=64, n_layers=3, n_heads=4, n_kv_heads=2, ffn_dim=160)
@@ -73,6 +73,34 @@ def test_activations_are_within_a_fifth_of_a_real_forwards(
         real += layers[1].kept
     found = activations(plan(), 0, layers, 0, recompute="full" if recompute else None).total
     assert abs(found - real) <= 0.2 * real, (found, real)
+
+
+@pytest.mark.parametrize(("hooked", "has_kernels"), [(True, False), (False, True), (True, True)])
+def test_hooks_of_zero_3_and_kernels_of_liger_leave_gated_mlps_their_hidden_values(
+    hooked: bool, has_kernels: bool
+) -> None:
+    """The bytes that a real forward keeps with hooks on every module."""
+    torch.manual_seed(0)
+    model = Llama(CONFIG)
+    ids = torch.randint(0, 64, (ROWS, TOKENS))
+    places = torch.arange(TOKENS).expand(ROWS, TOKENS)
+    batch = Batch(ids, ids, places, torch.zeros_like(ids), None, ()).with_index()
+    plain = kept_by(model, batch)
+    hooks = [module.register_forward_hook(lambda *given: None) for module in model.modules()]
+    more = kept_by(model, batch) - plain
+    for hook in hooks:
+        hook.remove()
+    with without_memory():
+        layers = Llama(CONFIG).layers()
+    counts = []
+    for _ in range(2):  # once more, since nothing stays on the layers
+        for with_hooks, with_kernels in ((False, False), (hooked, has_kernels)):
+            with counted_as_run(layers, hooked=with_hooks, has_kernels=with_kernels):
+                counted = layer_activations(layers, rows=ROWS, tokens=TOKENS, dtype=torch.float32)
+            assert counted is not None
+            counts.append(sum(each.kept for each in counted))
+    assert counts[:2] == counts[2:]
+    assert counts[1] - counts[0] == more == CONFIG.n_layers * 4 * ROWS * TOKENS * CONFIG.ffn_dim
 
 
 class Attending(nn.Module):
@@ -144,7 +172,7 @@ def test_the_heads_peak_is_that_of_a_real_loss() -> None:
     head, hidden = nn.Linear(64, 900, bias=False), torch.randn(1500, 64, requires_grad=True)
     with Watch():
         chunked_loss(head, hidden + 0, torch.zeros(1500, dtype=torch.long))
-    expected = head_activations(plan(), tokens=1500, width=64, vocabulary=900, chunk=CHUNK_TOKENS)
+    expected = head_activations(plan(), tokens=1500, width=64, vocabulary=900, chunk=chunk_tokens(torch.device("cpu")))
     assert abs(expected - peak[0]) <= 0.2 * peak[0], (expected, peak[0])
 
 

@@ -9,7 +9,7 @@ from mt_core.nn.context import AttentionFn, BlockContext
 from mt_core.nn.decoder import Block, DecoderModel, GatedMLP, GroupedQueryAttention, NormNames, tokens_seen
 from mt_core.nn.exchange import DividesExperts, ExpertExchange, Received
 from mt_core.nn.experts import Experts, ListedExperts, clamped_swiglu, expert_layouts, list_experts
-from mt_core.nn.fused import RMSNorm, geglu, swiglu
+from mt_core.nn.fused import RMSNorm, geglu, project_gated, swiglu
 from mt_core.nn.logprobs import token_logprobs
 from mt_core.nn.loss import LossTerms, chunked_loss, token_scores
 from mt_core.nn.low_rank import LowRank, linear_with_low_rank, low_rank
@@ -77,6 +77,7 @@ __all__ = [
     "list_experts",
     "low_rank",
     "objective_modules",
+    "project_gated",
     "report_choice",
     "rotate",
     "run_recomputed",

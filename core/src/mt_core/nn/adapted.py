@@ -14,6 +14,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from mt_core.errors import UsageError
+from mt_core.nn.fused import has_hooks
 from mt_core.nn.low_rank import LowRank
 
 
@@ -226,8 +227,7 @@ def low_rank_layers(x: Tensor, *layers: nn.Module) -> list[LowRank] | None:
 
 
 def _low_rank(layer: nn.Module, dtype: torch.dtype) -> LowRank | None:
-    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
-    return layer.low_rank(dtype) if isinstance(layer, AdaptedLinear) and not any(hooks) else None
+    return layer.low_rank(dtype) if isinstance(layer, AdaptedLinear) and not has_hooks(layer) else None
 
 
 Fill = Callable[[Tensor, Generator], None]

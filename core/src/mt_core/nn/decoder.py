@@ -18,7 +18,7 @@ from mt_core.config.base import ModelConfig
 from mt_core.config.rope import RopeScaling
 from mt_core.nn.adapted import low_rank_layers
 from mt_core.nn.context import AttentionOptions, BlockContext
-from mt_core.nn.fused import RMSNorm, swiglu
+from mt_core.nn.fused import RMSNorm, project_gated, swiglu
 from mt_core.nn.low_rank import gated_mlp_with_low_rank, linears_with_low_rank
 from mt_core.nn.model import TrainModel
 from mt_core.nn.rotary import Rotary
@@ -289,7 +289,7 @@ class GatedMLP(TokenwiseMLP):
             return gated_mlp_with_low_rank(x_BTD, pairs, self.gate)
         else:
             gate_BTF, up_BTF = self.gate_proj(x_BTD), self.up_proj(x_BTD)
-        return self.down_proj(self.gate(gate_BTF, up_BTF))  # type: ignore[no-any-return]
+        return project_gated(self.down_proj, gate_BTF, up_BTF, self.gate)
 
     def flops_per_token(self, length: int) -> float:
         """Return 6 per weight."""

@@ -7,6 +7,7 @@ Shapes: B rows, T tokens, D model width, F feed-forward width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D), in the dtype of the input."""
-        return _call(_RMSNorm, x_BTD, self.weight, self.eps, self.centred, self.rounds_last)
+        return apply_function(_RMSNorm, x_BTD, self.weight, self.eps, self.centred, self.rounds_last)
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"
@@ -85,12 +86,65 @@ def _has_kernel(x_BTD: Tensor, weight_D: Tensor) -> bool:
 
 def swiglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
     """``silu(gate) * up`` (https://arxiv.org/abs/2002.05202), which keeps its two inputs only."""
-    return _call(_Gated, gate_BTF, up_BTF, False)
+    return apply_function(_Gated, gate_BTF, up_BTF, False)
 
 
 def geglu(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
     """``gelu(gate) * up`` with the tanh form of GELU (https://arxiv.org/abs/2002.05202), which keeps its two inputs only."""
-    return _call(_Gated, gate_BTF, up_BTF, True)
+    return apply_function(_Gated, gate_BTF, up_BTF, True)
+
+
+def project_gated(
+    down: nn.Module, gate_BTF: Tensor, up_BTF: Tensor, activation: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """``down(activation(gate, up))``, (B, T, F) -> (B, T, D), in the same bits, forward and backward.
+
+    Behind ``swiglu`` and ``geglu`` a trained linear layer keeps gate and up alone: what it multiplies is made again in the backward.
+    A layer with hooks (ZeRO 3's gather its weight), a layer of another kind and a compiled model run as they are.
+    """
+    if activation not in (swiglu, geglu) or not _keeps_inputs(down):
+        return down(activation(gate_BTF, up_BTF))  # type: ignore[no-any-return]
+    return apply_function(_ProjectGated, gate_BTF, up_BTF, down.weight, down.bias, activation is geglu)
+
+
+def _keeps_inputs(layer: nn.Module) -> bool:
+    """Return whether a layer is a plain product that keeps for its weight's gradient what it multiplies."""
+    own = getattr(layer.forward, "__func__", None)
+    if torch.compiler.is_compiling() or own is not nn.Linear.forward or has_hooks(layer):
+        return False
+    return torch.is_grad_enabled() and bool(layer.weight.requires_grad)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether calls of a module run hooks, so that a function may not take the place of the call."""
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return any(hooks)
+
+
+class _ProjectGated(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, gate_BTF: Tensor, up_BTF: Tensor, weight_DF: Tensor, bias_D: Tensor | None, has_gelu: bool
+    ) -> Tensor:
+        ctx.save_for_backward(gate_BTF, up_BTF, weight_DF)
+        ctx.has_gelu = has_gelu
+        return nn.functional.linear(_multiply(_activate(gate_BTF, has_gelu), up_BTF), weight_DF, bias_D)
+
+    @staticmethod
+    def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, ...]:
+        gate_BTF, up_BTF, weight_DF = ctx.saved_tensors
+        of_gate, of_up, of_weight, of_bias, _ = ctx.needs_input_grad
+        grad_ND = grad_BTD.reshape(-1, grad_BTD.shape[-1])
+        grad_weight_DF = None
+        if of_weight:
+            hidden_BTF = _activate(gate_BTF, ctx.has_gelu).mul_(up_BTF)
+            grad_weight_DF = grad_ND.mT @ hidden_BTF.flatten(0, -2)
+            del hidden_BTF
+        grad_gate_BTF = grad_up_BTF = None
+        if of_gate or of_up:
+            grad_BTF = (grad_ND @ weight_DF).view_as(gate_BTF)
+            grad_gate_BTF, grad_up_BTF = _gated_backward(grad_BTF, gate_BTF, up_BTF, ctx.has_gelu)
+        return grad_gate_BTF, grad_up_BTF, grad_weight_DF, grad_ND.sum(0) if of_bias else None, None
 
 
 class _Gated(torch.autograd.Function):
@@ -102,11 +156,14 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_BTF: Tensor) -> tuple[Tensor, Tensor, None]:
-        gate_BTF, up_BTF = ctx.saved_tensors
-        grad_up_BTF = _activate(gate_BTF, ctx.has_gelu).mul_(grad_BTF)
-        if ctx.has_gelu:
-            return torch.ops.aten.gelu_backward(grad_BTF * up_BTF, gate_BTF, approximate="tanh"), grad_up_BTF, None
-        return torch.ops.aten.silu_backward(grad_BTF * up_BTF, gate_BTF), grad_up_BTF, None
+        return *_gated_backward(grad_BTF, *ctx.saved_tensors, ctx.has_gelu), None
+
+
+def _gated_backward(grad_BTF: Tensor, gate_BTF: Tensor, up_BTF: Tensor, has_gelu: bool) -> tuple[Tensor, Tensor]:
+    grad_up_BTF = _activate(gate_BTF, has_gelu).mul_(grad_BTF)
+    if has_gelu:
+        return torch.ops.aten.gelu_backward(grad_BTF * up_BTF, gate_BTF, approximate="tanh"), grad_up_BTF
+    return torch.ops.aten.silu_backward(grad_BTF * up_BTF, gate_BTF), grad_up_BTF
 
 
 def _activate(gate_BTF: Tensor, has_gelu: bool) -> Tensor:
@@ -125,7 +182,7 @@ def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype else x.to(dtype)
 
 
-def _call(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+def apply_function(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     """Call a ``Function``. Without gradients its forward runs alone: ``apply`` takes as long as two operators on few tokens."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return function.apply(*inputs)  # type: ignore[no-untyped-call, no-any-return]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mt_core.nn.loss import CHUNK_TOKENS, add_outer, is_plain_linear
+from mt_core.nn.loss import add_outer, chunk_tokens, is_plain_linear
 
 
 def token_logprobs(
@@ -23,12 +23,13 @@ def token_logprobs(
     *,
     temperature: float = 1.0,
     entropy: bool = False,
-    chunk: int = CHUNK_TOKENS,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """A pair: log p(label) of each token in nats, and where ``entropy`` asks for it that of its distribution (else ``None``), (n,) in fp32.
 
     The logits of ``head(hidden)`` are divided by ``temperature``. Both results have gradients.
     """
+    chunk = chunk or chunk_tokens(hidden_nD.device)
     if is_plain_linear(head):
         logps_n, entropy_n = _LinearLogprobs.apply(hidden_nD, head.weight, labels_n, temperature, entropy, chunk)  # type: ignore[no-untyped-call]
     else:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_TOKENS = 1024
+_CHUNK_TOKENS, _CHUNK_TOKENS_OF_CPU = 1024, 512
 """Tokens whose logits exist at one time; chosen on measurements in docs/log.md."""
 _ADDS_TO_FP32 = hasattr(torch.ops.aten.addmm, "dtype_out")
 """Whether a GPU's product of half precision can be added to fp32 where it is made."""
@@ -37,6 +37,11 @@ class LossTerms:
 PLAIN = LossTerms()
 
 
+def chunk_tokens(device: torch.device) -> int:
+    """Return of how many tokens logits exist at one time on a device where nothing else is said."""
+    return _CHUNK_TOKENS_OF_CPU if device.type == "cpu" else _CHUNK_TOKENS
+
+
 def chunked_loss(
     head: nn.Module,
     hidden_nD: Tensor,
@@ -44,13 +49,14 @@ def chunked_loss(
     weights_n: Tensor | None = None,
     *,
     terms: LossTerms = PLAIN,
-    chunk: int = CHUNK_TOKENS,
+    chunk: int | None = None,
 ) -> Tensor:
     """Sum of the losses of ``head(hidden)`` with ``labels``, in fp32: a scalar, with the gradient of the plain form.
 
     ``weights_n`` multiplies each token's loss. A plain linear head takes the fast way, whose gradients are made in the
     forward; any other head (a soft-cap, an adapter on it) is recomputed per chunk in the backward.
     """
+    chunk = chunk or chunk_tokens(hidden_nD.device)
     if is_plain_linear(head):
         return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk, terms)  # type: ignore[no-untyped-call, no-any-return]
     total = hidden_nD.new_zeros((), dtype=torch.float32)
@@ -73,9 +79,10 @@ def is_plain_linear(head: nn.Module) -> bool:
 
 @torch.no_grad()
 def token_scores(
-    head: nn.Module, hidden_nD: Tensor, labels_n: Tensor, *, chunk: int = CHUNK_TOKENS
+    head: nn.Module, hidden_nD: Tensor, labels_n: Tensor, *, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return for each token its cross-entropy in fp32, and the most likely token: (n,), (n,)."""
+    chunk = chunk or chunk_tokens(hidden_nD.device)
     losses, likeliest = [hidden_nD.new_empty(0, dtype=torch.float32)], [labels_n.new_empty(0)]
     for start in range(0, len(hidden_nD), chunk):
         logits_CV = head(hidden_nD[start : start + chunk]).float()

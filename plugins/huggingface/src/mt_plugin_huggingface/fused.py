@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mt_core.nn import RMSNorm, geglu, swiglu
+from mt_core.nn import RMSNorm, geglu, project_gated, swiglu
 
 _GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 _EPS = ("variance_epsilon", "eps")
@@ -71,8 +71,7 @@ class _GatedMLP(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         own: Any = self
-        out: Tensor = own.down_proj(type(self).gate(own.gate_proj(x_BTD), own.up_proj(x_BTD)))
-        return out
+        return project_gated(own.down_proj, own.gate_proj(x_BTD), own.up_proj(x_BTD), own.gate)
 
 
 class _SwigluMLP(_GatedMLP):

@@ -17,10 +17,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
-from mt_core.nn import BlockContext, Layer, TokenwiseMLP
+from mt_core.nn import BlockContext, Layer, TokenwiseMLP, geglu, swiglu
 from mt_core.nn.blocks import pad_widths
 from mt_core.nn.context import AttentionOptions
 from mt_train.planning.memory import LayerActivations
+
+_GATES = (swiglu, geglu)
 
 
 def layer_activations(
@@ -45,6 +47,33 @@ def layer_activations(
     except (RuntimeError, NotImplementedError):  # how fake tensors refuse what needs values
         return None
     return counted
+
+
+@contextmanager
+def counted_as_run(layers: Sequence[Layer], *, hooked: bool, has_kernels: bool) -> Iterator[None]:
+    """Layers as a run calls them: with hooks on every module at ZeRO 3 (``hooked``), and with activations by Liger's kernels. Functions
+    that keep less than the parts they stand for then leave the call to these."""
+    modules = {module for layer in layers for module in layer.module.modules()}
+    gates = {module: module.gate for module in modules if has_kernels and getattr(module, "gate", None) in _GATES}
+    hooks = [module.register_forward_hook(_do_nothing) for module in modules if hooked]
+    for module in gates:
+        module.gate = _kernel
+    try:
+        yield
+    finally:
+        for module, gate in gates.items():
+            module.gate = gate
+        for hook in hooks:
+            hook.remove()
+
+
+def _do_nothing(module: nn.Module, inputs: Any, output: Any) -> None:
+    """Stand for DeepSpeed's hook, which gathers and frees weights."""
+
+
+def _kernel(gate_BTF: Tensor, up_BTF: Tensor) -> Tensor:
+    """Keep what Liger's kernel of an activation keeps: both inputs."""
+    return swiglu(gate_BTF, up_BTF)
 
 
 def _count(

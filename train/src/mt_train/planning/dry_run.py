@@ -12,7 +12,7 @@ import torch
 
 from mt_core.errors import ConfigError, Fault, MtError
 from mt_core.nn import Router
-from mt_core.nn.loss import CHUNK_TOKENS
+from mt_core.nn.loss import chunk_tokens
 from mt_train.assemble.data import RunData, build_data, make_loader
 from mt_train.assemble.description import model_title
 from mt_train.assemble.own_files import files_of_components
@@ -221,9 +221,8 @@ def _activations(
     if bounds[1] > len(counted):
         width = counted[-1].entering // (memory.BYTES[plan.dtype] * rows * tokens)
         vocabulary = config.model.options.vocab_size
-        head = memory.head_activations(
-            plan, tokens=rows * tokens, width=width, vocabulary=vocabulary, chunk=CHUNK_TOKENS
-        )
+        chunk = chunk_tokens(torch.device(plan.device))
+        head = memory.head_activations(plan, tokens=rows * tokens, width=width, vocabulary=vocabulary, chunk=chunk)
     form = config.train.recomputed
     beside = media if bounds[0] == 0 else 0
     return asdict(memory.activations(plan, stage, counted[slice(*bounds)], head, recompute=form, media=beside))
