@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional
 
 from mt_core import ExpertLayout, RouterOptions
 from mt_core.nn import Choice, Experts, ListedExperts, Router, clamped_swiglu, experts, geglu, swiglu
@@ -158,6 +160,54 @@ def test_both_ways_of_multiplying_give_the_same(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(experts, "_has_grouped_mm", lambda *given, runs=grouped: runs)
         found.append([each.clone() for each in outcome(lambda x: fused(x[0], router(x[0])), [*fused.parameters()])])
     assert difference(*found) <= 1e-6
+
+
+FORMS = {
+    "plain": {},
+    "interleaved": {"interleaved": True, "transposed": True, "bias": True},
+    "transposed": {"transposed": True},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("form", FORMS)
+def test_products_keep_what_their_rows_are_made_of_and_give_the_bits_of_kept_rows(
+    form: str, dtype: torch.dtype
+) -> None:
+    """Beside torch's grouped product, whose rows autograd keeps. Kept: the input, what the activation reads, the outputs, the order."""
+    layout = ExpertLayout(n_experts=6, width=D, hidden=F, **FORMS[form])
+    fused = wide(Experts(layout)).to(dtype)
+    x_ND = tokens(64)[0].to(dtype).requires_grad_()
+    choice = wide(Router(RouterOptions(n_experts=6, top_k=2), D))(x_ND.detach().float())
+    choice = Choice(choice.experts_NK, choice.weights_NK.detach().requires_grad_(), choice.probabilities_NX)
+    order = experts.sort_by_expert(choice.experts_NK, 6)
+
+    def product(rows: Tensor, name: str) -> Tensor:
+        weight, bias = getattr(fused, name), getattr(fused, f"{name}_bias", None)
+        out = functional.grouped_mm(rows, weight if layout.transposed else weight.mT, offs=order.ends_X)
+        return out if bias is None else out + bias[experts.expert_of_rows(order.ends_X, len(rows))]
+
+    def plain() -> Tensor:
+        inner = product(experts.dispatch(x_ND, order), layout.inner)
+        parts = (inner[:, ::2], inner[:, 1::2]) if layout.interleaved else inner.chunk(2, -1)
+        return experts.combine(product(swiglu(*parts), "down_proj"), choice.weights_NK, order)
+
+    wanted, grad_ND = [x_ND, choice.weights_NK, *fused.parameters()], tokens(64)[0].to(dtype)
+    found, sizes = [], []
+    for run in (plain, lambda: fused(x_ND, choice)):
+        kept: dict[int, int] = {}
+        with saved_tensors_hooks(
+            lambda x, kept=kept: kept.update({x.untyped_storage().data_ptr(): x.untyped_storage().nbytes()}) or x,
+            lambda x: x,
+        ):
+            out = run()
+        own = {each.data_ptr() for each in fused.parameters()}
+        sizes.append(sum(size for at, size in kept.items() if at not in own))
+        found.append([out, *torch.autograd.grad(out, wanted, grad_ND)])
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+    rows = 2 * 64 * dtype.itemsize
+    assert sizes[0] - sizes[1] == rows * (D + F) - 64 * D * dtype.itemsize  # rows and hidden values, for the input
+    assert sizes[1] >= rows * (2 * F + D)
 
 
 def test_rows_that_grouped_products_do_not_take_are_multiplied_all_the_same() -> None:

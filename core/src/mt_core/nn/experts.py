@@ -18,7 +18,7 @@ from torch.nn import functional
 from mt_core.config.experts import ExpertLayout
 from mt_core.nn.compilation import exclude_from_compile
 from mt_core.nn.exchange import ExpertExchange
-from mt_core.nn.fused import swiglu
+from mt_core.nn.fused import apply_function, swiglu
 from mt_core.nn.router import Choice
 
 Activation = Callable[..., Tensor]
@@ -44,28 +44,28 @@ class Experts(nn.Module):
     def forward(self, x_ND: Tensor, choice: Choice) -> Tensor:
         """(N, D) -> (N, D), the outputs of the chosen experts times their weights, in the dtype of the input."""
         order = sort_by_expert(choice.experts_NK, self.layout.n_experts)
-        rows_SD = _Dispatch.apply(x_ND, order)  # type: ignore[no-untyped-call]
         if self.exchange is None:
-            out_SD = self._outputs(rows_SD, order.ends_X)
+            out_SD = self._outputs(lambda x_ND: dispatch(x_ND, order), x_ND, order.ends_X)
         else:
-            received = self.exchange(rows_SD, order.ends_X)
-            out_SD = received.back(self._outputs(received.rows_RD, received.ends_E))
-        return _Combine.apply(out_SD, choice.weights_NK, order)  # type: ignore[no-untyped-call, no-any-return]
+            received = self.exchange(dispatch(x_ND, order), order.ends_X)
+            out_SD = received.back(self._outputs(lambda rows_RD: rows_RD, received.rows_RD, received.ends_E))
+        return combine(out_SD, choice.weights_NK, order)
 
-    def _outputs(self, rows_SD: Tensor, ends_X: Tensor) -> Tensor:
-        inner_SE, n_parts = self._product(rows_SD, self.layout.inner, ends_X), len(self.layout.projections) - 1
-        parts = (
-            [inner_SE[:, at::n_parts] for at in range(n_parts)]
-            if self.layout.interleaved
-            else inner_SE.chunk(n_parts, -1)
-        )
-        return self._product(self.activation(*parts), "down_proj", ends_X)
+    def _outputs(self, make_rows: Callable[[Tensor], Tensor], x: Tensor, ends_X: Tensor) -> Tensor:
+        inner_SE = self._product(make_rows, x, self.layout.inner, ends_X)
+        return self._product(self._activate, inner_SE, "down_proj", ends_X)
 
-    def _product(self, rows_SD: Tensor, name: str, ends_X: Tensor) -> Tensor:
+    def _activate(self, inner_SE: Tensor) -> Tensor:
+        n_parts = len(self.layout.projections) - 1
+        if self.layout.interleaved:
+            return self.activation(*(inner_SE[:, at::n_parts] for at in range(n_parts)))
+        return self.activation(*inner_SE.chunk(n_parts, -1))
+
+    def _product(self, make_rows: Callable[[Tensor], Tensor], x: Tensor, name: str, ends_X: Tensor) -> Tensor:
         weight, bias = self._parameters[name], self._parameters.get(f"{name}_bias")
         assert weight is not None, f"experts without {name}"
-        out = grouped_product(rows_SD, weight if self.layout.transposed else weight.mT, ends_X)
-        return out if bias is None else out + bias[expert_of_rows(ends_X, len(rows_SD))]
+        out = grouped_product(make_rows, x, weight, ends_X, transposed=self.layout.transposed)
+        return out if bias is None else out + bias[expert_of_rows(ends_X, len(out))]
 
     def make_listed(self) -> ListedExperts:
         """Make the listed form of these experts, with new parameters on the default device, whose values are arbitrary."""
@@ -90,12 +90,12 @@ class ListedExperts(nn.ModuleList):
     def forward(self, x_ND: Tensor, choice: Choice) -> Tensor:
         """(N, D) -> (N, D), as ``Experts``."""
         order = sort_by_expert(choice.experts_NK, self.layout.n_experts)
-        rows_SD = _Dispatch.apply(x_ND, order)  # type: ignore[no-untyped-call]
+        rows_SD = dispatch(x_ND, order)
         begin, parts = 0, []
         for expert, end in zip(self, order.ends_X.tolist(), strict=True):
             parts.append(expert(rows_SD[begin:end]) if end > begin else expert(x_ND[:1])[:0])
             begin = end
-        return _Combine.apply(torch.cat(parts), choice.weights_NK, order)  # type: ignore[no-untyped-call, no-any-return]
+        return combine(torch.cat(parts), choice.weights_NK, order)
 
 
 class Expert(nn.Module):
@@ -165,36 +165,44 @@ def expert_of_rows(ends_X: Tensor, n_rows: int) -> Tensor:
     return torch.searchsorted(ends_X, torch.arange(n_rows, device=ends_X.device, dtype=ends_X.dtype), right=True)
 
 
-class _Dispatch(torch.autograd.Function):
-    """A row for each choice, sorted by expert; gradients of a token's rows are added up in fp32 in the order of its choice."""
+def dispatch(x_ND: Tensor, order: Order) -> Tensor:
+    """Return a row for each choice, sorted by expert, (S, D); gradients of a token's rows are added up in fp32, in the order of choice."""
+    return apply_function(_Dispatch, x_ND, order)
 
+
+def combine(out_SD: Tensor, weights_NK: Tensor, order: Order) -> Tensor:
+    """Return the weighted sum of each token's rows, (N, D), added up in fp32 in the order of its choice."""
+    return apply_function(_Combine, out_SD, weights_NK, order)
+
+
+class _Dispatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, order: Order) -> Tensor:
         ctx.order = order
-        return x_ND[order.choices_S // order.places_NK.shape[1]]
+        return x_ND.index_select(0, order.choices_S // order.places_NK.shape[1])
 
     @staticmethod
     def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor, None]:
-        return grad_SD[ctx.order.places_NK].sum(1, dtype=torch.float32).to(grad_SD.dtype), None
+        places_NK: Tensor = ctx.order.places_NK
+        rows_NKD = grad_SD.index_select(0, places_NK.flatten()).view(*places_NK.shape, -1)
+        return rows_NKD.sum(1, dtype=torch.float32).to(grad_SD.dtype), None
 
 
 class _Combine(torch.autograd.Function):
-    """The weighted sum of each token's rows, added up in fp32 in the order of its choice."""
-
     @staticmethod
     def forward(ctx: Any, out_SD: Tensor, weights_NK: Tensor, order: Order) -> Tensor:
         ctx.save_for_backward(out_SD, weights_NK)
         ctx.order = order
         total_ND = out_SD.new_zeros(len(weights_NK), out_SD.shape[1], dtype=torch.float32)
         for places_N, weights_N in zip(order.places_NK.unbind(1), weights_NK.unbind(1), strict=True):
-            total_ND.addcmul_(out_SD[places_N].float(), weights_N.float()[:, None])
+            total_ND.addcmul_(out_SD.index_select(0, places_N).float(), weights_N.float()[:, None])
         return total_ND.to(out_SD.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         out_SD, weights_NK = ctx.saved_tensors
         order: Order = ctx.order
-        grad_SD = grad_ND[order.choices_S // weights_NK.shape[1]]
+        grad_SD = grad_ND.index_select(0, order.choices_S // weights_NK.shape[1])
         grad_out_SD = grad_weights_NK = None
         if ctx.needs_input_grad[1]:
             shares_S = torch.linalg.vecdot(grad_SD.float(), out_SD.float())
@@ -208,46 +216,69 @@ class _Combine(torch.autograd.Function):
 # --------------------------------------------------------------------------------------- a product for each expert
 
 
-def grouped_product(rows_SD: Tensor, weight_XDF: Tensor, ends_X: Tensor) -> Tensor:
+def grouped_product(
+    make_rows: Callable[[Tensor], Tensor], x: Tensor, weight: Tensor, ends_X: Tensor, *, transposed: bool
+) -> Tensor:
+    """(S, F): the rows of each expert, ``make_rows(x)`` (S, D), times its matrix of ``weight``, (X, D, F) if ``transposed`` else (X, F, D).
+
+    The rows are made again in the backward, with the same bits: ``x`` alone is kept.
+    """
+    return apply_function(_GroupedProduct, make_rows, x, weight, ends_X, transposed)
+
+
+class _GroupedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, make_rows: Callable[[Tensor], Tensor], x: Tensor, weight: Tensor, ends_X: Tensor, transposed: bool
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, ends_X)
+        ctx.make_rows, ctx.transposed = make_rows, transposed
+        return _multiply(make_rows(x), weight if transposed else weight.mT, ends_X)
+
+    @staticmethod
+    def backward(ctx: Any, grad_SF: Tensor) -> tuple[None, Tensor | None, Tensor | None, None, None]:
+        x, weight, ends_X = ctx.saved_tensors
+        _, of_x, of_weight, _, _ = ctx.needs_input_grad
+        with torch.enable_grad():
+            own_x = x.detach().requires_grad_(of_x)
+            rows_SD = ctx.make_rows(own_x)
+        grad_x = grad_weight = None
+        if of_weight:
+            left, right = (rows_SD.detach(), grad_SF) if ctx.transposed else (grad_SF, rows_SD.detach())
+            grad_weight = _multiply_transposed(left, right, ends_X)
+        if of_x:
+            grad_SD = _multiply(grad_SF, weight.mT if ctx.transposed else weight, ends_X)
+            (grad_x,) = torch.autograd.grad(rows_SD, own_x, grad_SD)
+        return None, grad_x, grad_weight, None, None
+
+
+def _multiply(rows_SD: Tensor, weight_XDF: Tensor, ends_X: Tensor) -> Tensor:
     """(S, D), (X, D, F) -> (S, F): the rows of each expert times its matrix, by torch's grouped product where that runs."""
-    if _has_grouped_mm(rows_SD, weight_XDF):
+    if _has_grouped_mm(rows_SD, weight_XDF.shape[2]):
         return functional.grouped_mm(rows_SD, weight_XDF, offs=ends_X)
-    return _Looped.apply(rows_SD, weight_XDF, ends_X)  # type: ignore[no-untyped-call, no-any-return]
+    out_SF = rows_SD.new_empty(len(rows_SD), weight_XDF.shape[2])
+    for expert, rows in _spans(ends_X):
+        torch.mm(rows_SD[rows], weight_XDF[expert], out=out_SF[rows])
+    return out_SF
 
 
-def _has_grouped_mm(rows_SD: Tensor, weight_XDF: Tensor) -> bool:
+def _multiply_transposed(left_SA: Tensor, right_SB: Tensor, ends_X: Tensor) -> Tensor:
+    """(S, A), (S, B) -> (X, A, B): the transposed left rows of each expert times its right ones."""
+    if _has_grouped_mm(left_SA, right_SB.shape[1]):
+        return functional.grouped_mm(left_SA.mT, right_SB, offs=ends_X)
+    out_XAB = left_SA.new_zeros(len(ends_X), left_SA.shape[1], right_SB.shape[1])
+    for expert, rows in _spans(ends_X):
+        torch.mm(left_SA[rows].mT, right_SB[rows], out=out_XAB[expert])
+    return out_XAB
+
+
+def _has_grouped_mm(rows_SD: Tensor, n_outputs: int) -> bool:
     """Return whether torch (from 2.10) has a grouped product here: on a CPU or compute capability 8.0, for rows of whole 16 bytes."""
     if not hasattr(functional, "grouped_mm") or rows_SD.device.type not in ("cpu", "cuda"):
         return False
-    sizes = (rows_SD.shape[1], weight_XDF.shape[2])
-    if any(size * rows_SD.element_size() % 16 for size in sizes):
+    if any(size * rows_SD.element_size() % 16 for size in (rows_SD.shape[1], n_outputs)):
         return False
     return rows_SD.device.type == "cpu" or torch.cuda.get_device_capability(rows_SD.device) >= (8, 0)
-
-
-class _Looped(torch.autograd.Function):
-    """The grouped product as one product after the other, over experts that have rows."""
-
-    @staticmethod
-    def forward(ctx: Any, rows_SD: Tensor, weight_XDF: Tensor, ends_X: Tensor) -> Tensor:
-        ctx.save_for_backward(rows_SD, weight_XDF)
-        ctx.spans = _spans(ends_X)
-        out_SF = rows_SD.new_empty(len(rows_SD), weight_XDF.shape[2])
-        for expert, rows in ctx.spans:
-            torch.mm(rows_SD[rows], weight_XDF[expert], out=out_SF[rows])
-        return out_SF
-
-    @staticmethod
-    def backward(ctx: Any, grad_SF: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        rows_SD, weight_XDF = ctx.saved_tensors
-        grad_rows = torch.empty_like(rows_SD) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(weight_XDF) if ctx.needs_input_grad[1] else None
-        for expert, rows in ctx.spans:
-            if grad_rows is not None:
-                torch.mm(grad_SF[rows], weight_XDF[expert].mT, out=grad_rows[rows])
-            if grad_weight is not None:
-                grad_weight[expert] = rows_SD[rows].mT @ grad_SF[rows]
-        return grad_rows, grad_weight, None
 
 
 def _spans(ends_X: Tensor) -> list[tuple[int, slice]]:

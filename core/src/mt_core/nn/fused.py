@@ -156,7 +156,8 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_BTF: Tensor) -> tuple[Tensor, Tensor, None]:
-        return *_gated_backward(grad_BTF, *ctx.saved_tensors, ctx.has_gelu), None
+        gate_BTF, up_BTF = ctx.saved_tensors
+        return *_gated_backward(grad_BTF, gate_BTF, up_BTF, ctx.has_gelu), None
 
 
 def _gated_backward(grad_BTF: Tensor, gate_BTF: Tensor, up_BTF: Tensor, has_gelu: bool) -> tuple[Tensor, Tensor]:

@@ -54,14 +54,16 @@ def counted_as_run(layers: Sequence[Layer], *, hooked: bool, has_kernels: bool) 
     """Layers as a run calls them: with hooks on every module at ZeRO 3 (``hooked``), and with activations by Liger's kernels. Functions
     that keep less than the parts they stand for then leave the call to these."""
     modules = {module for layer in layers for module in layer.module.modules()}
-    gates = {module: module.gate for module in modules if has_kernels and getattr(module, "gate", None) in _GATES}
+    gated: dict[Any, Any] = {}
+    if has_kernels:
+        gated = {module: module.gate for module in modules if getattr(module, "gate", None) in _GATES}
     hooks = [module.register_forward_hook(_do_nothing) for module in modules if hooked]
-    for module in gates:
+    for module in gated:
         module.gate = _kernel
     try:
         yield
     finally:
-        for module, gate in gates.items():
+        for module, gate in gated.items():
             module.gate = gate
         for hook in hooks:
             hook.remove()
