@@ -318,6 +318,12 @@ def test_two_steps_and_two_more_equal_four_bit_for_bit(results: dict[str, Any], 
     assert whole["state"] == parts["state"]
 
 
+@pytest.mark.parametrize("stage", STAGES[1:])
+def test_dropout_draws_the_same_at_every_stage(results: dict[str, Any], stage: int) -> None:
+    """However the model was built, and what its layers drew meanwhile."""
+    assert is_close(results["dropout0"]["losses"], results[f"dropout{stage}"]["losses"], 1e-6)
+
+
 @pytest.mark.parametrize("case", ["sequence1", "sequence3", "sequence0-packed"])
 def test_sequence_and_data_parallel_together_equal_one_process(
     one: dict[str, Any], four: dict[str, Any], case: str

@@ -98,6 +98,22 @@ def test_stages_together_are_the_whole_model_with_its_names_and_values(
     assert seen == expected.keys()
 
 
+@pytest.mark.parametrize("offered", [False, True], ids=["derived", "offered"])
+def test_weights_of_a_stage_are_built_in_the_dtypes_that_are_said(offered: bool) -> None:
+    """A shared one too, on both of its stages."""
+    layers = specs(TIED, key="words") if offered else None
+    whole = [name for name, _ in Llama(TIED).named_parameters()]
+    dtypes = {name: torch.bfloat16 for name in whole if "norm" not in name}
+    for number in range(2):
+        process = Process(number, 2, number, CPU)
+        found = build_stage(lambda: Llama(TIED), layers, plan=plan(2), process=process, dtypes=dtypes)
+        own = own_parameters(found)
+        assert "model.embed_tokens.weight" in own
+        for name, parameter in own.items():
+            assert parameter.dtype == dtypes.get(name, torch.float32), name
+        assert found.model.get_parameter("lm_head.weight") is found.model.get_parameter("model.embed_tokens.weight")
+
+
 def test_a_stage_takes_no_memory_for_the_layers_of_others() -> None:
     whole = sum(parameter.numel() for parameter in Llama(CONFIG).parameters())
     sizes = [sum(parameter.numel() for parameter in own_parameters(stage(number, 3)).values()) for number in range(3)]

@@ -25,8 +25,8 @@ from mt_train.adapters.folder import AdapterFolder
 from mt_train.assemble.base_files import base_files, hashes_under
 from mt_train.assemble.expert_forms import fit_experts
 from mt_train.assemble.parts import Parts
-from mt_train.engine.build import TensorSource, exchange, value_of
-from mt_train.engine.meta import on_meta
+from mt_train.engine.build import TensorSource, value_of
+from mt_train.engine.meta import exchange, on_meta
 from mt_train.plugins.saved_adapter import AdapterCheckpoint, SavedAdapter
 
 Say = Callable[[str], None]

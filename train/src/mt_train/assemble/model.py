@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,12 +14,13 @@ from mt_core.groups import is_of_media, matching_pattern, require_matches
 from mt_core.model_protocols import Objective
 from mt_core.nn import SdpaAttention, TrainModel
 from mt_core.nn.objective import split_objective_name
+from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.features import refuse_trained
 from mt_train.assemble.injection import inject, start
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.weights import Say, weights_of
 from mt_train.config.sections import TrainConfig
-from mt_train.engine.build import build_model, build_quantized, fill_model, weight_names
+from mt_train.engine.build import ALL_FP32, Dtypes, build_model, build_quantized, fill_model, weight_names
 from mt_train.engine.compilation import compile_blocks
 from mt_train.engine.engine import Engine
 from mt_train.engine.experts import ExpertRanks
@@ -27,13 +28,16 @@ from mt_train.engine.fp8 import describe_fp8, multiply_in_fp8
 from mt_train.engine.fused import FusedEngine
 from mt_train.engine.liger import describe_liger, use_liger
 from mt_train.engine.memory_check import refuse_beyond_memory
+from mt_train.engine.meta import on_meta
 from mt_train.engine.pipeline import PipelineEngine
 from mt_train.engine.plan import Plan
+from mt_train.engine.precision import DTYPES
 from mt_train.engine.processes import Process
+from mt_train.engine.random_state import preserve_random_state
 from mt_train.engine.recomputation import block_runner, run_with_kept_attention
 from mt_train.engine.sequence import UlyssesAttention, sequence_group
 from mt_train.engine.settings import deepspeed_config
-from mt_train.engine.stages import add_shared_parameters, build_stage
+from mt_train.engine.stages import Stage, add_shared_parameters, build_stage
 from mt_train.engine.step import TrainStep
 from mt_train.engine.tiling import describe_whole, tile_mlps
 
@@ -52,20 +56,11 @@ def build_engine(
     """Everything from the empty model to DeepSpeed. A checkpoint's weights replace those that the config names."""
     config = parts.config
     settings = deepspeed_config(plan, config.parallel.deepspeed)
-    quantizer = parts.quantizer()
     experts = ExpertRanks(plan.expert, process) if plan.expert > 1 else None
-    if quantizer is None:
-        make = parts.model if experts is None or plan.zero_stage == 3 else experts.divide(parts.model)
-        refuse_beyond_memory(make, plan=plan, process=process)
-    stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process) if plan.pipeline > 1 else None
-    if stage is not None:
-        model = stage.model
-    elif quantizer is not None:
-        model = build_quantized(parts.model, quantizer, process.device)
-    else:
-        model = build_model(
-            parts.model, plan=plan, settings=settings, deepspeed=deepspeed, process=process, experts=experts
-        )
+    dtypes = frozen_dtypes(parts, plan, checkpoint)
+    model, stage = _build_base(
+        parts, plan=plan, process=process, settings=settings, deepspeed=deepspeed, experts=experts, dtypes=dtypes
+    )
     if experts is not None:
         experts.connect(model)
     names = weight_names(model)
@@ -82,6 +77,8 @@ def build_engine(
         model.attention = UlyssesAttention(attention, sequence_group(process, plan.sequence), plan.sequence)
     use_less_memory(model, config.train, say)
     adapter = inject(parts, model, checkpoint=checkpoint, probe=probe and partial(probe, model))
+    if dtypes:
+        widen_adapter(model, names)
     if stage is not None:
         stage = add_shared_parameters(stage, process.device)
     start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
@@ -98,6 +95,63 @@ def build_engine(
         return PipelineEngine(deepspeed, stage, objective, optimizer, own_head=own_head, **shared)
     kind = FusedEngine if parts.optimizer_component.form == "fused" else Engine
     return kind(deepspeed, TrainStep(model, objective, own_head=own_head), optimizer, experts=experts, **shared)
+
+
+def _build_base(
+    parts: Parts,
+    *,
+    plan: Plan,
+    process: Process,
+    settings: dict[str, Any],
+    deepspeed: ModuleType,
+    experts: ExpertRanks | None,
+    dtypes: Dtypes,
+) -> tuple[TrainModel, Stage | None]:
+    """Build the model without values and without its adapter; in a pipeline with the layers of this rank's stage."""
+    quantizer = parts.quantizer()
+    if quantizer is None:
+        make = parts.model if experts is None or plan.zero_stage == 3 else experts.divide(parts.model)
+        refuse_beyond_memory(make, plan=plan, process=process)
+    if plan.pipeline > 1:
+        stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process, dtypes=dtypes)
+        return stage.model, stage
+    if quantizer is not None:
+        with preserve_random_state():
+            return build_quantized(parts.model, quantizer, process.device, dtypes), None
+    given: dict[str, Any] = {"settings": settings, "deepspeed": deepspeed, "experts": experts, "dtypes": dtypes}
+    return build_model(parts.model, plan=plan, process=process, **given), None
+
+
+def frozen_dtypes(parts: Parts, plan: Plan, checkpoint: Path | None) -> Dtypes:
+    """Return the run's 16 bits for each weight that it does not train, so that a frozen base is never there in fp32.
+
+    Empty in fp32; where ZeRO 3 builds all in 16 bits; for an adapter that looks at weights and data before it is there, in fp32; and for a
+    model that looks at values while it is built.
+    """
+    if plan.dtype == "fp32" or (plan.zero_stage == 3 and parts.quantizer() is None):
+        return ALL_FP32
+    looks = type(parts.adapter()).prepare is not Adapter.prepare
+    if looks and checkpoint is None and first_adapter(parts) is None:
+        return ALL_FP32
+    try:
+        with on_meta():
+            model = parts.model()
+    except (RuntimeError, NotImplementedError):
+        return ALL_FP32
+    floating = [name for name, each in model.named_parameters() if each.is_floating_point()]
+    with on_meta():
+        adapter = inject(parts, model, checkpoint=checkpoint)
+    kept = trained_names(parts.config.train, model, adapter, head=parts.objective_component.head)
+    kept |= set(model.kept_names())
+    return {name: DTYPES[plan.dtype] for name in floating if name not in kept}
+
+
+def widen_adapter(model: TrainModel, base: Collection[str]) -> None:
+    """Give what an adapter has brought, in the dtype of what it stands beside, the fp32 in which first values are drawn."""
+    known = set(base)
+    for name, parameter in model.named_parameters():
+        if name not in known and parameter.is_floating_point():
+            parameter.data = parameter.data.float()
 
 
 def compile_model(model: TrainModel, *, packs: bool) -> None:

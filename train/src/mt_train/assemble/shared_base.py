@@ -23,8 +23,7 @@ from mt_train.assemble.media import media_reader, run_template
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.store import find, verify
-from mt_train.engine.build import exchange
-from mt_train.engine.meta import on_meta
+from mt_train.engine.meta import exchange, on_meta
 from mt_train.engine.plan import Plan
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.plugins.resolve import resolve

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
-from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -21,12 +20,17 @@ from mt_core.nn import AdaptedLinear, Experts, StoredLinear, TrainModel, objecti
 from mt_core.nn.objective import split_objective_name
 from mt_core.weights import fused_experts, load_rows
 from mt_train.engine.experts import ExpertRanks, divided_layers, own_rows, part_of
+from mt_train.engine.meta import exchange, with_memory
 from mt_train.engine.plan import Plan
 from mt_train.engine.precision import DTYPES, widen_kept
 from mt_train.engine.processes import Process
+from mt_train.engine.random_state import preserve_random_state
 
 TensorSource = Mapping[str, Callable[[], Tensor]]
 """Parameter name → a function that loads this one tensor."""
+Dtypes = Mapping[str, torch.dtype]
+"""Parameter name → the dtype that it is built in; others are built as the model makes them, in fp32."""
+ALL_FP32: Dtypes = {}
 
 
 def build_model(
@@ -37,29 +41,44 @@ def build_model(
     deepspeed: ModuleType,
     process: Process,
     experts: ExpertRanks | None = None,
+    dtypes: Dtypes = ALL_FP32,
 ) -> TrainModel:
-    """The model on its device, values still arbitrary; under ZeRO 3 partitioned layer by layer while it is built.
+    """The model on its device, values still arbitrary; under ZeRO 3 partitioned layer by layer while it is built, in the plan's dtype.
 
     ``experts`` are the ranks that divide those of each layer. ``zero.Init`` gets no ``dtype``: with ``torch.float32`` it silently builds
-    bf16 on a CPU.
+    bf16 on a CPU. However it is built, the generators are as before: dropout draws the same.
     """
-    if plan.zero_stage == 3:
-        with deepspeed.zero.Init(config_dict_or_path=settings):
-            model = make()
+    with preserve_random_state():
+        if plan.zero_stage == 3:
+            return _build_partitioned(make, plan=plan, settings=settings, deepspeed=deepspeed, experts=experts)
         if experts is not None:
-            _divide_partitioned(model, experts, partial(deepspeed.zero.Init, config_dict_or_path=settings))
-        wanted = DTYPES[plan.dtype]
-        found = {parameter.dtype for parameter in model.parameters()}
-        assert found == {wanted}, f"zero.Init built {found}, not {wanted}: its dtype rule has changed"
-        widen_kept(model)
+            make = experts.divide(make)
+        elif not dtypes:
+            with process.device:
+                return make()
+        with process.device, without_memory():
+            model = make()
+        _allocate(model, process.device, dtypes)
         return model
+
+
+def _build_partitioned(
+    make: Callable[[], TrainModel],
+    *,
+    plan: Plan,
+    settings: dict[str, Any],
+    deepspeed: ModuleType,
+    experts: ExpertRanks | None,
+) -> TrainModel:
+    with deepspeed.zero.Init(config_dict_or_path=settings):
+        model = make()
     if experts is not None:
-        with without_memory():
-            model = experts.divide(make)()
-        _allocate(model, process.device)
-        return model
-    with process.device:
-        return make()
+        _divide_partitioned(model, experts, partial(deepspeed.zero.Init, config_dict_or_path=settings))
+    wanted = DTYPES[plan.dtype]
+    found = {parameter.dtype for parameter in model.parameters()}
+    assert found == {wanted}, f"zero.Init built {found}, not {wanted}: its dtype rule has changed"
+    widen_kept(model)
+    return model
 
 
 def _divide_partitioned(model: nn.Module, experts: ExpertRanks, partition: Callable[..., object]) -> None:
@@ -72,7 +91,9 @@ def _divide_partitioned(model: nn.Module, experts: ExpertRanks, partition: Calla
         partition(module=layer)
 
 
-def build_quantized(make: Callable[[], TrainModel], quantizer: Quantizer, device: torch.device) -> TrainModel:
+def build_quantized(
+    make: Callable[[], TrainModel], quantizer: Quantizer, device: torch.device, dtypes: Dtypes = ALL_FP32
+) -> TrainModel:
     """The model on its device, values still arbitrary, with linear layers that store their weights in fewer bits.
 
     Every rank has all of it, at stage 3 too: what is quantised is not partitioned.
@@ -81,7 +102,7 @@ def build_quantized(make: Callable[[], TrainModel], quantizer: Quantizer, device
         model = make()
     with device:
         quantizer.replace(model)
-    _allocate(model, device)
+    _allocate(model, device, dtypes)
     return model
 
 
@@ -89,21 +110,16 @@ def build_in(dtype: str, make: Callable[[], TrainModel], device: torch.device) -
     """The model on its device in this precision, values still arbitrary; what it keeps in fp32 is so. It is there in no other one."""
     with device, without_memory():
         model = make()
-    _allocate(model, device, DTYPES[dtype])
+    floating = {name: DTYPES[dtype] for name, each in model.named_parameters() if each.is_floating_point()}
+    _allocate(model, device, floating)
     widen_kept(model)
     return model
 
 
-def _allocate(model: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
-    """Give memory to what has none; all that is noted on a parameter stays there."""
-    pairs = []
-    for parameter in [each for each in model.parameters() if each.is_meta]:
-        kind = dtype if parameter.is_floating_point() else None
-        empty = torch.empty_like(parameter, device=device, dtype=kind)
-        real = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-        real.__dict__.update(parameter.__dict__)
-        pairs.append((parameter, real))
-    exchange(model, pairs)
+def _allocate(model: nn.Module, device: torch.device, dtypes: Dtypes = ALL_FP32) -> None:
+    """Give memory to what has none."""
+    named = [(name, each) for name, each in model.named_parameters() if each.is_meta]
+    exchange(model, [(each, with_memory(each, device, dtypes.get(name))) for name, each in named])
 
 
 def stored_layers(model: nn.Module) -> Iterator[tuple[str, StoredLinear]]:
@@ -268,13 +284,3 @@ def without_memory() -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def exchange(model: nn.Module, parameters: Sequence[tuple[nn.Parameter, nn.Parameter]]) -> None:
-    """Put the second of each pair wherever the first is. By identity, so all of the old ones must be alive until the end."""
-    new = {id(old): real for old, real in parameters}
-    bases = [module.base for module in model.modules() if isinstance(module, AdaptedLinear)]  # no children of theirs
-    for part in chain(model.modules(), bases):
-        for name, parameter in list(part.named_parameters(recurse=False, remove_duplicate=False)):
-            if new.get(id(parameter), parameter) is not parameter:
-                setattr(part, name, new[id(parameter)])

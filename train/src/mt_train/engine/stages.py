@@ -6,6 +6,7 @@ of any other layout. The parameters of other stages are on torch's meta device a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,11 +19,13 @@ from torch import nn
 from mt_core.errors import ComponentError, ConfigError
 from mt_core.groups import MEDIA
 from mt_core.nn import Layer, LayerSpec, TrainModel
-from mt_train.engine.build import exchange, without_memory
+from mt_train.engine.build import ALL_FP32, Dtypes, without_memory
 from mt_train.engine.layout import too_many_stages
+from mt_train.engine.meta import exchange, with_memory
 from mt_train.engine.partition import partition
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
+from mt_train.engine.random_state import preserve_random_state
 
 UNUSED = "unused"
 """The parameter group of a stage that trains nothing. It is no parameter of the model, so it is neither saved nor counted."""
@@ -70,27 +73,31 @@ def add_shared_parameters(stage: Stage, device: torch.device) -> Stage:
     for name, parameter in stage.model.named_parameters():
         if parameter.is_meta == (stage.index in holders[name]):
             place = device if parameter.is_meta else torch.device("meta")
-            moved = nn.Parameter(torch.empty_like(parameter, device=place))
-            moved.__dict__ |= parameter.__dict__  # what its layers have agreed on
-            pairs.append((parameter, moved))
+            pairs.append((parameter, with_memory(parameter, place)))  # with what its layers have agreed on
     exchange(stage.model, pairs)
     return replace(stage, holders=holders)
 
 
 def build_stage(
-    make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, *, plan: Plan, process: Process
+    make: Callable[[], TrainModel],
+    offered: Sequence[LayerSpec] | None,
+    *,
+    plan: Plan,
+    process: Process,
+    dtypes: Dtypes = ALL_FP32,
 ) -> Stage:
     """The model with this rank's layers on its device, values still arbitrary.
 
-    ``offered`` are a plugin's layers; without them they are taken from the model, with their parameters as costs.
+    ``offered`` are a plugin's layers; without them they are taken from the model, with their parameters as costs. Generators are as before.
     """
     parts = cut(make, offered, plan.pipeline)
     model, bounds = parts.model, parts.bounds
     index = process.rank // plan.sharing_ranks
     own = parts.specs[bounds[index] : bounds[index + 1]]
-    with process.device:
-        built = {spec.prefix: spec.build() for spec in own}
-        _place(model, built | (_media(model) if index == 0 else {}), process.device)
+    with preserve_random_state(), process.device:
+        with without_memory() if dtypes else contextlib.nullcontext():
+            built = {spec.prefix: spec.build() for spec in own}
+        _place(model, built | (_media(model) if index == 0 else {}), process.device, dtypes)
     titles = tuple(_title(_modules(model, start, end)) for start, end in pairwise(bounds))
     return Stage(model=model, index=index, bounds=bounds, holders=parts.holders, titles=titles)
 
@@ -210,11 +217,12 @@ def _holders(model: TrainModel, bounds: Sequence[int]) -> dict[str, tuple[int, .
     return {name: tuple(sorted(stages)) for name, stages in found.items()}
 
 
-def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device) -> None:
+def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device, dtypes: Dtypes) -> None:
     """Put the built layers into the model, and their parameters wherever the model shares them.
 
     Raises ``ComponentError`` when a layer has other parameters than the model has there.
     """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
     exchanged: list[tuple[nn.Parameter, nn.Parameter]] = []
     taken: dict[int, nn.Parameter] = {}
     for prefix, module in built.items():
@@ -228,7 +236,8 @@ def _place(model: TrainModel, built: dict[str, nn.Module], device: torch.device)
         for name, parameter in wanted.items():
             own = found[name]
             if id(parameter) not in taken:
-                taken[id(parameter)] = nn.Parameter(torch.empty_like(own, device=device)) if own.is_meta else own
+                dtype = dtypes.get(names[id(parameter)])
+                taken[id(parameter)] = with_memory(own, device, dtype) if own.is_meta else own
                 exchanged.append((parameter, taken[id(parameter)]))
             exchanged.append((own, taken[id(parameter)]))
         model.set_submodule(prefix, module)
