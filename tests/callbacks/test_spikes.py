@@ -155,6 +155,14 @@ def test_losses_that_are_all_zero_say_of_no_other_that_it_is_a_spike() -> None:
     assert spikes_of([0.0] * 20 + [1e-9, -1e-9]) == []
 
 
+def test_a_window_shorter_than_the_patience_sees_spikes_and_takes_the_median_of_its_own_losses() -> None:
+    losses = [9.0] * 8 + [2.0] * 3 + [5.0]
+    assert spikes_of(losses, window=3, patience=8) == [12]
+    assert spikes_of(losses, window=3, patience=11) == [12]
+    assert spikes_of(losses, window=3, patience=12) == []
+    assert spikes_of(losses, window=11, patience=11) == [], "5 is no spike beside a median of 9"
+
+
 @pytest.mark.parametrize("usual", [2.0, 0.0, -2.0])
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_is_a_spike_and_hides_no_later_one(usual: float, loss: float) -> None:

@@ -84,7 +84,19 @@ def test_wandb_gets_every_step_the_config_and_the_same_run_again_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package, run = wandb(monkeypatch)
+    init, link = package.init, tmp_path / "run/wandb/offline-run-1/logs/debug-core.log"
+    (tmp_path / "service.log").write_text("the log of wandb's service, in the user's cache")
+
+    def linking_init(**keywords: Any) -> Any:
+        """As the package does, whatever its settings are."""
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(tmp_path / "service.log")
+        return init(**keywords)
+
+    monkeypatch.setattr(sys.modules["wandb"], "init", linking_init)
     train(raw_config({"name": "wandb", "project": "p", "tags": ["a"]}), output=tmp_path / "run")
+    assert not link.is_symlink(), "a folder that leads out of itself is not resumed"
+    assert (tmp_path / "service.log").exists()
     [(_, keywords)] = package.calls_of("init")
     assert (keywords["project"], keywords["name"], keywords["id"], keywords["tags"]) == ("p", "run", None, ["a"])
     assert keywords["config"]["train"]["steps"] == 3
@@ -155,13 +167,15 @@ def test_a_key_in_the_config_is_refused(tmp_path: Path) -> None:
         train(raw_config({"name": "wandb", "entity": SECRET}), output=tmp_path / "run")
 
 
-def test_wandb_itself_takes_it_offline(tmp_path: Path) -> None:
+def test_wandb_itself_takes_a_run_and_the_rest_of_it_offline(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="mt-plugin-trackers[wandb] is not installed")
     train(raw_config({"name": "wandb", "mode": "offline"}), output=tmp_path / "run")
-    [file] = (tmp_path / "run/wandb").glob("offline-run-*/*.wandb")
-    content = file.read_bytes()
-    assert b"eval_loss" in content
-    assert SECRET.encode() not in content
+    train({"train": {"steps": 4}}, resume=tmp_path / "run")
+    first, second = sorted((tmp_path / "run/wandb").glob("offline-run-*/*.wandb"))
+    assert first.name == second.name, "`wandb sync` sends both as one run"
+    for content in (first.read_bytes(), second.read_bytes()):
+        assert b"eval_loss" in content
+        assert SECRET.encode() not in content
 
 
 def test_mlflow_itself_takes_it_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,12 +57,12 @@ class SpikeRollback:
     def on_step_end(self, context: CallbackContext) -> Control | None:
         """Look at the loss; it is the same on all ranks."""
         assert context.record is not None, "a step that has ended has a record"
-        loss = context.record.loss
-        known = len(self._losses) >= self._config.patience
-        if known and not loss <= highest_usual(self._losses, self._config.ratio):
-            return self._go_back(context, loss, median(self._losses))
+        loss, options = context.record.loss, self._config
+        before = self._losses[-options.window :]
+        if len(self._losses) >= options.patience and not loss <= highest_usual(before, options.ratio):
+            return self._go_back(context, loss, median(before))
         if math.isfinite(loss):  # another says nothing of what is usual
-            self._losses = [*self._losses, loss][-self._config.window :]
+            self._losses = [*self._losses, loss][-max(options.window, options.patience) :]
         if context.step % self._config.every_steps == 0 or self._kept is None:
             self._keep(context)
         return None

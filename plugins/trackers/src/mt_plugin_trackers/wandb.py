@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -9,6 +11,9 @@ from pydantic import Field
 from mt_core import MtConfig, StepRecord, TrackedRun
 
 from .service import figures, id_file, keep_id, kept_id, package
+
+FOLDER = "wandb"
+"""Folder that the package writes into, within the run's."""
 
 
 class WandbConfig(MtConfig):
@@ -41,8 +46,12 @@ class WandbTracker:
             config=dict(run.config),
             mode=config.mode,
             reinit="create_new",
-            settings=wandb.Settings(console="off", save_code=False, disable_git=True, disable_code=True, silent=True),
+            settings=wandb.Settings(
+                console="off", save_code=False, disable_git=True, disable_code=True, silent=True, symlink=False
+            ),
         )
+        self._folder = None if run.output is None else run.output / FOLDER
+        _remove_links_out(self._folder)  # already now: a run that is killed does not close its trackers
         keep_id(run.output, "wandb", self._run.id)
         # Not wandb's own count, which only grows: a resumed run writes the steps after its checkpoint again.
         self._run.define_metric("*", step_metric="step")
@@ -54,6 +63,19 @@ class WandbTracker:
     def close(self, *, failed: bool) -> None:
         """Send what is left, and say how it ended."""
         self._run.finish(exit_code=int(failed))
+        _remove_links_out(self._folder)
+
+
+def _remove_links_out(folder: Path | None) -> None:
+    """Remove wandb's link to the log of its service in the user's cache, for which it has no setting: a run's folder that leads out of
+    itself is not resumed."""
+    if folder is None or folder.is_symlink():
+        return
+    inside = folder.resolve()
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                path.unlink(missing_ok=True)
 
 
 def build_wandb(config: WandbConfig, *, run: TrackedRun) -> Any:
@@ -63,7 +85,4 @@ def build_wandb(config: WandbConfig, *, run: TrackedRun) -> Any:
 
 def wandb_files(config: WandbConfig) -> tuple[str, ...]:
     """The id of the run, and what the package keeps there: names within a run's folder."""
-    return (
-        "wandb",
-        id_file("wandb"),
-    )
+    return FOLDER, id_file("wandb")
