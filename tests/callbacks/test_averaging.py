@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from zero_worker import raw_config
 
 from mt_core import CheckpointError
+from mt_plugin_callbacks.averaging import SwaConfig, build_swa
 from mt_tools.cli.eval import main as mt_eval
 from mt_tools.cli.generate import main as mt_generate
 from mt_train import load_run, train
@@ -144,3 +146,21 @@ def test_in_half_precision_the_average_is_of_the_fp32_masters(two: Path) -> None
     name = "lm_head.weight"
     assert not torch.equal(average[name], average[name].bfloat16().float()), "finer than bf16"
     torch.testing.assert_close(average[name], live[name], rtol=0.1, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "said"),
+    [
+        ({}, 5, "the average is that of one step alone, 3 of 5: lower every_steps=10"),
+        ({"start": 0.0}, 5, "no step of the 5 is averaged, and there will be no average: lower every_steps=10"),
+        ({"every_steps": 2}, 5, None),
+        ({}, 40, None),
+    ],
+    ids=["one", "none", "two", "long enough"],
+)
+def test_a_run_too_short_for_an_average_says_so_before_its_first_step(
+    options: dict[str, Any], steps: int, said: str | None
+) -> None:
+    context: Any = SimpleNamespace(step=0, total_steps=steps)
+    control = build_swa(SwaConfig(**options)).on_run_start(context)
+    assert control is None if said is None else said in control.say

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from mt_core import CallbackContext, CheckpointError, MtConfig, TrainedWeights
+from mt_core import CallbackContext, CheckpointError, Control, MtConfig, TrainedWeights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,19 +42,19 @@ class SwaConfig(MtConfig):
 class Average:
     """Base of both averages.
 
-    ``share(n)`` is the part of the new weights in update n (0-based); ``due(context)`` its turn. Weights from before step
-    ``first(context)`` are left out: a resumed run may be longer than it was.
+    ``share(n)`` is the part of the new weights in update n (0-based); ``steps(context)`` are the steps of the run with an update.
+    Weights from before step ``first(context)`` are left out: a resumed run may be longer than it was.
     """
 
     def __init__(
         self,
         *,
         share: Callable[[int], float],
-        due: Callable[[CallbackContext], bool],
+        steps: Callable[[CallbackContext], range],
         evaluate: bool,
         first: Callable[[CallbackContext], int] = lambda context: 0,
     ) -> None:
-        self._share, self._due, self._evaluate, self._first = share, due, evaluate, first
+        self._share, self._steps, self._evaluate, self._first = share, steps, evaluate, first
         self._weights: TrainedWeights | None = None
         self._slices: list[tuple[str, int, Tensor]] = []
         self._updates = 0
@@ -64,14 +64,27 @@ class Average:
         """Remember where the weights are."""
         self._weights = context.weights
 
-    def on_run_start(self, context: CallbackContext) -> None:
-        """Drop an average that began too early for the length that a resumed run has now: no evaluation and no checkpoint is of it."""
+    def on_run_start(self, context: CallbackContext) -> Control | None:
+        """Drop an average that began too early for the length that a resumed run has now: no evaluation and no checkpoint is of it.
+
+        Say where the run is too short for an average.
+        """
         if self._since is not None and self._since < self._first(context):
             self._updates, self._slices, self._since = 0, [], None
+        steps = self._steps(context)
+        to_come = [step for step in steps if step > context.step]
+        if self._updates + len(to_come) > 1 or context.step >= context.total_steps:
+            return None
+        if self._updates or to_come:
+            only = self._since if self._updates else to_come[0]
+            told = f"the average is that of one step alone, {only} of {context.total_steps}"
+        else:
+            told = f"no step of the {context.total_steps} is averaged, and there will be no average"
+        return Control(say=f"{told}: lower every_steps={steps.step}, or train for more steps")
 
     def on_after_optimizer_step(self, context: CallbackContext) -> None:
         """Take the new weights into the average."""
-        if self._weights is None or not self._due(context):
+        if self._weights is None or context.step not in self._steps(context):
             return
         if not self._updates:
             self._since = context.step
@@ -123,7 +136,10 @@ def build_ema(config: EmaConfig) -> Average:
         early = (1 + updates) / (10 + updates) if config.warmup else 1.0
         return 1.0 - min(config.decay, early)
 
-    return Average(share=share, due=lambda now: now.step % config.every_steps == 0, evaluate=config.evaluate)
+    def steps(context: CallbackContext) -> range:
+        return range(config.every_steps, context.total_steps + 1, config.every_steps)
+
+    return Average(share=share, steps=steps, evaluate=config.evaluate)
 
 
 def build_swa(config: SwaConfig) -> Average:
@@ -132,7 +148,7 @@ def build_swa(config: SwaConfig) -> Average:
     def first(context: CallbackContext) -> int:
         return int(config.start * context.total_steps)
 
-    def is_due(context: CallbackContext) -> bool:
-        return context.step >= first(context) and (context.step - first(context)) % config.every_steps == 0
+    def steps(context: CallbackContext) -> range:
+        return range(first(context) or config.every_steps, context.total_steps + 1, config.every_steps)
 
-    return Average(share=lambda updates: 1.0 / (updates + 1), due=is_due, evaluate=config.evaluate, first=first)
+    return Average(share=lambda updates: 1.0 / (updates + 1), steps=steps, evaluate=config.evaluate, first=first)
