@@ -53,6 +53,34 @@ def test_folders_below_are_read_in_order(tmp_path: Path) -> None:
     assert rows[12]["id"] == f"{tmp_path / 'b/index.json'}:1"
 
 
+def merged(folder: Path, *names: str) -> Path:
+    """Copies of the fixtures, and an index of all of their shards, as ``streaming.base.util.merge_index`` writes it."""
+    shards = []
+    for name in names:
+        shutil.copytree(FIXTURES / ("zstd" if name == "a" else "plain"), folder / name)
+        for shard in json.loads((folder / name / "index.json").read_text())["shards"]:
+            for file in filter(None, (shard["raw_data"], shard["zip_data"])):
+                file["basename"] = f"{name}/{file['basename']}"
+            shards.append(shard)
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+    return folder
+
+
+def test_a_merged_index_names_shards_in_folders_below_which_are_read_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = merged(tmp_path / "merged", "b", "a")
+    for path in (folder, folder / "index.json"):
+        rows = rows_of(open_dataset("mds", path=path))
+        assert [row["n"] for row in rows] == [*range(12), *range(12)]
+        assert [row["id"] for row in rows] == [f"{folder / 'index.json'}:{number}" for number in range(1, 25)]
+    assert not caplog.records, "nothing is said of shards that would not be read"
+    shutil.copytree(FIXTURES / "plain", folder / "c/d")  # after the merge
+    rows = rows_of(open_dataset("mds", path=folder))
+    assert [row["id"] for row in rows[:12]] == [f"{folder / 'c/d/index.json'}:{number}" for number in range(1, 13)]
+    assert len(rows) == 36
+
+
 def test_columns_that_may_run_code_are_refused() -> None:
     with pytest.raises(DataError, match="has columns of pkl, which are not read: pickles may run code"):
         open_dataset("mds", path=FIXTURES / "pickled")
@@ -86,6 +114,18 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "a path outside": (
         with_index(lambda shard: shard["zip_data"].update(basename="../x")),
         r"names a file outside its folder: '\.\./x'",
+    ),
+    "a path outside by way of a folder": (
+        with_index(lambda shard: shard["raw_data"].update(basename="b/../../x")),
+        r"names a file outside its folder: 'b/\.\./\.\./x'",
+    ),
+    "an absolute path": (
+        with_index(lambda shard: shard["raw_data"].update(basename="/etc/passwd")),
+        "names a file outside its folder: '/etc/passwd'",
+    ),
+    "a name with a null character": (
+        with_index(lambda shard: shard["raw_data"].update(basename="a\0b")),
+        "names a file outside its folder: ",
     ),
     "a missing shard": (lambda folder: (folder / "shard.00000.mds.zstd").unlink(), "cannot be read: No such file"),
     "half a shard": (with_shard(lambda data: data[:99]), "has 99 bytes, not 393 and another sha1"),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, NoReturn
 
 from pydantic import Field
 
@@ -39,7 +40,9 @@ class MdsConfig(FileConfig):
 class _Shard:
     """Entry of a shard in its index."""
 
-    folder: Path
+    index: Path
+    first: int
+    """Number of samples before it in its index."""
     raw: Mapping[str, Any]
     zipped: Mapping[str, Any] | None
     samples: int
@@ -48,21 +51,17 @@ class _Shard:
 
     @property
     def path(self) -> Path:
-        return self.folder / str((self.zipped or self.raw)["basename"])
+        return self.index.parent / str((self.zipped or self.raw)["basename"])
 
 
 class MdsRows:
     """Samples as rows; sample 12 of a folder has the id ``folder/index.json:12``. The last shards that were read stay in memory."""
 
     def __init__(self, indices: Sequence[Path], ids_in_bytes: str | None = None) -> None:
-        self._shards = [shard for path in indices for shard in _read_index(path)]
+        self._shards = _shards(indices)
         self._kept = LoadCache(_read_shard)
         self._begins = list(accumulate((shard.samples for shard in self._shards), initial=0))
         self._ids_in_bytes = ids_in_bytes
-        firsts = {
-            shard.folder: begin for shard, begin in reversed(list(zip(self._shards, self._begins[:-1], strict=True)))
-        }
-        self._names = [(shard.folder / "index.json", firsts[shard.folder]) for shard in self._shards]
 
     def __len__(self) -> int:
         return self._begins[-1]
@@ -71,10 +70,10 @@ class MdsRows:
         """One sample, as Python's own values. Raises ``DataError`` for a shard that is damaged or an encoding that is not read."""
         number = bisect_right(self._begins, index) - 1
         shard, content = self._shards[number], self._kept.get(self._shards[number])
-        file, first = self._names[number]
-        name = f"{file}:{index - first + 1}"
+        inner = index - self._begins[number]
+        name = f"{shard.index}:{shard.first + inner + 1}"
         try:
-            return {"id": name, **dict(self._columns(shard, content, index - self._begins[number]))}
+            return {"id": name, **dict(self._columns(shard, content, inner))}
         except (ValueError, struct.error, KeyError, IndexError) as error:
             raise DataError(f"{name}: {shard.path.name} is damaged ({error}). Fetch it again") from error
 
@@ -138,11 +137,22 @@ def _array(data: bytes, dtype: str = "", shape: str = "") -> Any:
     return np.frombuffer(data, np.dtype(dtype).newbyteorder("<"), -1, place).reshape(sizes).tolist()
 
 
+def _shards(indices: Sequence[Path]) -> list[_Shard]:
+    """The shards of all indices, each once: a merged index names those of folders below it, which have indices, too."""
+    read = {path: _read_index(path) for path in indices}
+    outermost: dict[Path, Path] = {}
+    for path in sorted(indices, key=lambda path: len(path.parts)):
+        for shard in read[path]:
+            outermost.setdefault(shard.path, path)
+    return [shard for path in indices for shard in read[path] if outermost[shard.path] == path]
+
+
 def _read_index(path: Path) -> list[_Shard]:
-    """The shards of a folder. Raises ``DataError`` for what is no index, and for what is not read."""
+    """The shards of an index. Raises ``DataError`` for what is no index, and for what is not read."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        shards = [_shard(path, each) for each in told["shards"]]
+        firsts = accumulate((int(each["samples"]) for each in told["shards"]), initial=0)
+        shards = [_shard(path, each, first) for each, first in zip(told["shards"], firsts, strict=False)]
     except OSError as error:
         raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check the folder") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -150,7 +160,7 @@ def _read_index(path: Path) -> list[_Shard]:
     return shards
 
 
-def _shard(index: Path, told: Mapping[str, Any]) -> _Shard:
+def _shard(index: Path, told: Mapping[str, Any], first: int) -> _Shard:
     names, encodings, sizes = (told[f"column_{what}"] for what in ("names", "encodings", "sizes"))
     if told["format"] != "mds" or told["version"] != 2:
         raise DataError(f"{index.absolute()} has shards of {told['format']} {told['version']}, and mds 2 is read")
@@ -165,11 +175,13 @@ def _shard(index: Path, told: Mapping[str, Any]) -> _Shard:
         )
     raw, zipped = told["raw_data"], told["zip_data"]
     for file in filter(None, (raw, zipped)):
-        if Path(file["basename"]).name != file["basename"]:
+        place = PurePosixPath(file["basename"])  # below the folder where indices were merged
+        if not place.name or place.is_absolute() or ".." in place.parts or "\0" in file["basename"]:
             raise DataError(f"{index.absolute()} names a file outside its folder: {file['basename']!r}")
     if zipped is not None and (index.parent / raw["basename"]).is_file():  # decompressed before
         zipped = None
-    return _Shard(index.parent, raw, zipped, int(told["samples"]), list(zip(names, encodings, sizes, strict=True)))
+    columns = list(zip(names, encodings, sizes, strict=True))
+    return _Shard(index, first, raw, zipped, int(told["samples"]), columns)
 
 
 def _read_shard(shard: _Shard) -> bytes:
@@ -214,7 +226,7 @@ def _decompress(content: bytes, shard: _Shard) -> bytes:
 def mds_files(config: MdsConfig, split: Literal["train", "eval"]) -> list[Path] | None:
     """The files of a split: indices, and the shards that they name."""
     indices = _indices(config, split)
-    return None if indices is None else [*indices, *(shard.path for path in indices for shard in _read_index(path))]
+    return None if indices is None else [*indices, *(shard.path for shard in _shards(indices))]
 
 
 def build_mds(config: MdsConfig, *, split: Literal["train", "eval"]) -> MdsRows | None:
@@ -224,11 +236,26 @@ def build_mds(config: MdsConfig, *, split: Literal["train", "eval"]) -> MdsRows 
 
 
 def _indices(config: MdsConfig, split: Literal["train", "eval"]) -> list[Path] | None:
-    files = config.files(split, ".json")
-    if files is None:
+    option = "path" if split == "train" else "eval_path"
+    named = getattr(config, option)
+    below = _indices_below(Path(named).expanduser()) if named is not None else []
+    # One by one: of a folder as such it would be said that its shards are not read.
+    configs = [config.model_copy(update={option: str(path)}) for path in below] or [config]
+    files = [each.files(split, ".json") for each in configs]
+    if None in files:
         return None
-    if found := [path for path in files if path.name == "index.json"]:
+    if found := [path for each in files for path in each or () if path.name == "index.json"]:
         return found
     raise DataError(
-        f"dataset.path={config.path}: there is no index.json, which says what the shards are. Name the folder that has it"
+        f"dataset.path={named}: there is no index.json, which says what the shards are. Name the folder that has it"
     )
+
+
+def _indices_below(folder: Path) -> list[Path]:
+    """Every ``index.json`` of a folder and of those below, sorted; none where it is no folder."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}. Check the folder") from error
+
+    below = os.walk(folder, onerror=refuse) if folder.is_dir() else ()
+    return sorted(Path(root, "index.json") for root, _, names in below if "index.json" in names)
