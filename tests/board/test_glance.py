@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from board_runs import append, record, text_of
+from board_runs import append, record, served, text_of
 
 from mt_core import MtError, UsageError
 from mt_plugin_board.glance import Glance
@@ -149,6 +150,47 @@ def test_runs_and_searches_are_found_without_following_links(make_run: MakeRun, 
         roots_of([run / "run.yaml"])
 
 
+ODD_NAMES = (
+    "logs",
+    "eval",
+    "a b ",
+    "#1",
+    "a?b&c+d",
+    "%41",
+    "é~雪",
+    "<script>alert(1)</script>",
+    "'\"",
+    "a\\b",
+    "line\nend",
+)
+
+
+def test_runs_of_any_name_are_found_and_shown(make_run: MakeRun, tmp_path: Path) -> None:
+    names = (*ODD_NAMES, os.fsdecode(b"no \xff utf-8"))
+    for name in names:
+        make_run(name, steps=3)
+    with served(tmp_path / "runs") as client:
+        with client.stream("/live/index") as news:
+            shown = {row["id"]: row for row in next(news)[1]["rows"]}
+        assert shown.keys() == {f"runs/{name}" for name in ODD_NAMES} | {"runs/no \\xff utf-8"}
+        for identifier, row in shown.items():
+            assert row["step"] == 3, "its figures are read"
+            with client.stream(f"/live/runs?run={quote(identifier, safe='')}") as news:
+                kind, content = next(news)
+            assert (kind, content["ids"], content["problem"]) == ("snapshot", [identifier], "")
+            assert "<script>" not in "".join(content["parts"].values())
+
+
+def test_a_time_that_is_left_beyond_every_number_hides_no_other_run(make_run: MakeRun, tmp_path: Path) -> None:
+    folder = make_run("a", about={"total_steps": 2**52})
+    make_run("b")
+    (folder / ".lock").write_text(json.dumps(asdict(Holder.this()) | {"host": "far"}))
+    append(folder / "metrics.jsonl", record(61) | {"tokens": 1e299, "tokens_per_second": 1.0})
+    _, content = Index([tmp_path / "runs"]).rows_since(-1)
+    assert {row["id"]: row["state"] for row in content["rows"]} == {"runs/a": "running", "runs/b": "stopped"}
+    json.dumps(content, allow_nan=False)
+
+
 def test_folders_of_one_name_have_names_that_differ(tmp_path: Path) -> None:
     for name in ("x/runs", "y/runs"):
         (tmp_path / name).mkdir(parents=True)
@@ -167,7 +209,23 @@ def test_a_search_is_a_table_with_its_best_trial(tmp_path: Path) -> None:
     assert [trial["trial"] for trial in found["trials"] if trial.get("best")] == ["2"]
     assert found["trials"][2]["error"] == "loss nan, and more"
     assert found["trials"][0]["id"] == "runs/search/trial-001"
+    assert found["remarks"] == []
     assert read_search(tmp_path / "nowhere", "x")["trials"] == []
+
+
+def test_a_damaged_table_of_trials_shows_the_others_and_says_how_many_are_left_out(tmp_path: Path) -> None:
+    head, good = "trial,state,loss,steps,run", "1,complete,0.5,10,trial-001"
+    table = tmp_path / "trials.csv"
+    table.write_bytes(f"{head}\n2,comp\n\n3,complete,{'9' * 200_000},1,x\n{good}\n4,fail".encode() + b"\xff\x00")
+    found = read_search(tmp_path, "s")
+    assert [trial["id"] for trial in found["trials"]] == ["s/trial-001"]
+    assert found["remarks"] == ["3 line(s) of trials.csv are no trial and were left out"]
+    table.write_text("loss\n1\n")
+    assert (read_search(tmp_path, "s")["trials"], len(read_search(tmp_path, "s")["remarks"])) == ([], 1)
+    table.write_text(f"{head}\n" + "".join(f"{number},complete,1,1,t\n" for number in range(5001)))
+    found = read_search(tmp_path, "s")
+    assert len(found["trials"]) == 5000
+    assert found["remarks"] == ["no more than 5,000 trials are shown; trials.csv has all"]
 
 
 def test_a_run_that_failed_before_its_first_step_is_listed_and_shown_with_its_reason(

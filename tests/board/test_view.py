@@ -211,6 +211,25 @@ def test_damaged_lines_gaps_and_huge_texts_leave_a_page_with_remarks(make_run: M
     assert page.sizes[0] < 100_000
 
 
+def test_damaged_events_and_figures_of_the_machine_are_counted_on_the_page(make_run: MakeRun) -> None:
+    folder = make_run(steps=5)
+    event = {"time": 1.0, "step": 5, "kind": "warning", "text": "rows are few"}
+    odd = [{**event, "step": 10**400}, {**event, "step": -1}, {**event, "time": float("nan")}, {**event, "time": None}]
+    (folder / "events.jsonl").write_text(text_of([event, *odd]) + '{"time"\n')
+    line = {"time": 100.0, "rank": 0, "host": "node", "step": 1, "cpu": 0.5}
+    (folder / "system.jsonl").write_text(text_of([line, {**line, "time": "x"}]) + "[]\n")
+    page = Page(RunReader("a", folder, "a"))
+    for _ in range(2):
+        page.tick()
+        assert "rows are few" in page.content["parts"]["notices"]
+        assert "5 line(s) of events.jsonl cannot be read and were left out" in page.content["parts"]["heads"]
+        assert "2 line(s) of system.jsonl cannot be read and were left out" in page.content["parts"]["heads"]
+        append(folder / "metrics.jsonl", record(6))
+    (folder / "events.jsonl").write_text("")
+    page.tick()
+    assert "events.jsonl" not in page.content["parts"]["heads"]
+
+
 def test_what_is_told_of_a_folder_stays_while_its_files_grow(make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run("a", steps=3)
     (folder / "about.json").write_text("{broken")

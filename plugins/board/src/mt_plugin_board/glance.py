@@ -21,6 +21,8 @@ POINTS = 48
 """Points of the small curve: records at equal distances in the file."""
 LINE_BYTES = 4096
 """Bytes in which a whole record is found."""
+MOST_SECONDS = 1e12
+"""Longest time that a run is said to take still; a damaged record may make it any."""
 BLOCK_BYTES = 2**20
 EVALUATED = b'"eval_'
 FIGURES = {"eval_reward": max, "eval_loss": min}
@@ -131,7 +133,7 @@ class Glance:
         self._is_live = state.is_live
         left = None
         if state.word == "running" and row.get("total") and row.get("step") is not None and seconds:
-            left = round(max(0, row["total"] - row["step"]) * seconds)
+            left = round(min(max(0, row["total"] - row["step"]) * seconds, MOST_SECONDS))
         return {"state": state.word, "text": state.text, "reason": state.reason[:500], "left": left}
 
     def _figures(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections import Counter, deque
@@ -39,19 +40,19 @@ class Machine:
         self.newest: dict[str, Any] = {}
         self._began: float | None = None
 
-    def add(self, line: str) -> None:
-        """Take in the next line; one that is none is passed over."""
+    def add(self, line: str) -> bool:
+        """Take in the next line; false for one that is none."""
         try:
             record = json.loads(line)
             time, host = float(record.pop("time")), str(record.pop("host", ""))
             began = time if self._began is None else self._began
             seconds = max(0, round(time - began))
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            return
+            return False
         self._began, self.host = began, host
         figures = {key: value for key, value in record.items() if key not in ("rank", "step")}
         self.newest = figures
-        self.curves.add(json.dumps(figures | {"step": 1 + seconds}) + "\n")
+        return self.curves.add(json.dumps(figures | {"step": 1 + seconds}) + "\n") is not None
 
 
 class RunReader:
@@ -71,6 +72,7 @@ class RunReader:
         self.versions: Counter[str] = Counter()
         self.run: Run | None = None
         self._left_out = 0
+        self._unread: Counter[str] = Counter()
         self._tail = Tail(folder)
         self._static: tuple[object, ...] = ()
         self._of_folder: tuple[str, ...] = ()
@@ -114,11 +116,12 @@ class RunReader:
                 if change.name in self.lines.files:
                     self._take(change.name, change.lines)
                 elif change.name == "events.jsonl":
-                    self.events.extend(filter(None, map(_event, change.lines)))
+                    events = [event for line in change.lines if (event := _event(line)) is not None]
+                    self.events.extend(events)
+                    self._unread[change.name] += len(change.lines) - len(events)
                 else:
                     machine = self.machines.setdefault(change.name, Machine())
-                    for line in change.lines:
-                        machine.add(line)
+                    self._unread[change.name] += sum(not machine.add(line) for line in change.lines)
                 if change.name in PARTS_OF_FILES:
                     self.versions[PARTS_OF_FILES[change.name]] += 1
 
@@ -134,6 +137,7 @@ class RunReader:
             self.epoch += 1
 
     def _forget(self, name: str) -> None:
+        self._unread.pop(name, None)
         if name in self.lines.files:
             self.lines.forget(name)
         elif name == "events.jsonl":
@@ -172,7 +176,12 @@ class RunReader:
     def _remarks(self) -> tuple[str, ...]:
         """Return what was told of the folder when it was read, then what is told of its lines now."""
         left_out = [f"{self._left_out:,} line(s) are too long and were left out"] if self._left_out else []
-        return (*self._of_folder, *self._of_lines(), *left_out)
+        unread = [
+            f"{count:,} line(s) of {name} cannot be read and were left out"
+            for name, count in self._unread.items()
+            if count
+        ]
+        return (*self._of_folder, *self._of_lines(), *unread, *left_out)
 
     def _step_seconds(self) -> float:
         seconds = self.lines.curves.seconds.last
@@ -182,9 +191,12 @@ class RunReader:
 def _event(line: str) -> Mapping[str, Any] | None:
     try:
         event = json.loads(line)
+        time, step = float(event["time"]), int(event["step"])
+        if not math.isfinite(time) or not 0 <= step < 2**53:
+            return None
         return {
-            "time": float(event["time"]),
-            "step": int(event["step"]),
+            "time": time,
+            "step": step,
             "kind": str(event["kind"])[:40],
             "text": str(event["text"])[:2000],
         }

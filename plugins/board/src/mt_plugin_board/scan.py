@@ -15,8 +15,8 @@ DEEPEST = 5
 """Folders below a given one, counted downwards, in which runs are looked for."""
 MOST_FOLDERS = 20_000
 """Folders that are looked into; a whole disk is no folder of runs."""
-OF_A_RUN = frozenset({"checkpoints", "logs", "tensorboard", "eval", "configs", "__pycache__"})
-"""Folders in which no run is."""
+PASSED_OVER = frozenset({"checkpoints", "tensorboard", "__pycache__"})
+"""Folders in which no run is. Any other name may be that of a run, also ``logs`` and ``eval``."""
 
 
 @dataclass
@@ -38,9 +38,9 @@ def roots_of(given: Sequence[Path]) -> Mapping[str, Path]:
         place = path.resolve()
         if place in roots.values():
             continue
-        name, number = place.name or "runs", 2
+        name, number = _printable(place.name) or "runs", 2
         while name in roots:
-            name, number = f"{place.name}~{number}", number + 1
+            name, number = f"{_printable(place.name) or 'runs'}~{number}", number + 1
         roots[name] = place
     return roots
 
@@ -57,7 +57,9 @@ def scan(roots: Mapping[str, Path]) -> Found:
                 return found
             left -= 1
             title, folder, depth = pending.pop()
-            pending += [(f"{title}/{path.name}", path, depth + 1) for path in _look(found, title, folder, depth)]
+            pending += [
+                (f"{title}/{_printable(path.name)}", path, depth + 1) for path in _look(found, title, folder, depth)
+            ]
     return found
 
 
@@ -77,5 +79,10 @@ def _look(found: Found, title: str, folder: Path, depth: int) -> Iterator[Path]:
         found.searches[title] = folder
     if depth < DEEPEST:
         for entry in entries:
-            if entry.name not in OF_A_RUN and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+            if entry.name not in PASSED_OVER and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                 yield Path(entry.path)
+
+
+def _printable(name: str) -> str:
+    """Return a name of a folder as a link can hold it: bytes that are no UTF-8 as ``\\xff``."""
+    return os.fsencode(name).decode("utf-8", errors="backslashreplace")

@@ -23,13 +23,8 @@ OF_EVERY_TRIAL = ("trial", "state", "steps", "seconds", "run", "error")
 
 
 def read_search(folder: Path, identifier: str) -> dict[str, Any]:
-    """Return columns and trials of a search, those with a link to their run. Raises ``OSError`` where it cannot be read."""
-    text = read_plain(folder / TABLE)
-    rows = list(csv.reader(io.StringIO(text or "", newline="")))[: MOST_TRIALS + 1] if text else []
-    head = [cell[:MOST_LETTERS] for cell in rows[0]] if rows else []
-    trials: list[dict[str, Any]] = [
-        dict(zip(head, (cell[:MOST_LETTERS] for cell in row), strict=False)) for row in rows[1:]
-    ]
+    """Return columns and trials of a search, those with a link to their run, and remarks. Raises ``OSError`` where it cannot be read."""
+    head, trials, remarks = _read_table(read_plain(folder / TABLE) or "")
     metric = head[2] if len(head) > 2 else ""
     better = _better(folder)
     _mark_best(trials, metric, better)
@@ -41,7 +36,35 @@ def read_search(folder: Path, identifier: str) -> dict[str, Any]:
         "trials": [
             trial | {"id": f"{identifier}/{trial.get('run') or 'trial ' + trial.get('trial', '')}"} for trial in trials
         ],
+        "remarks": remarks,
     }
+
+
+def _read_table(text: str) -> tuple[list[str], list[dict[str, Any]], list[str]]:
+    """Return the columns and the rows of a table of trials, and what a reader of the page has to know about it."""
+    rows, damaged = [], 0
+    reader = csv.reader(io.StringIO(text, newline=""))
+    while len(rows) <= MOST_TRIALS + 1:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            break
+        except csv.Error:
+            damaged += 1
+            continue
+        if not cells:
+            continue
+        if rows and len(cells) != len(rows[0]):
+            damaged += 1
+        else:
+            rows.append([cell[:MOST_LETTERS] for cell in cells])
+    head = rows[0] if rows else []
+    if text and "trial" not in head:
+        return [], [], [f"{TABLE} is no table of trials: its first line has no column named trial"]
+    remarks = [f"{damaged:,} line(s) of {TABLE} are no trial and were left out"] if damaged else []
+    if len(rows) > MOST_TRIALS + 1:
+        remarks.append(f"no more than {MOST_TRIALS:,} trials are shown; {TABLE} has all")
+    return head, [dict(zip(head, row, strict=True)) for row in rows[1 : MOST_TRIALS + 1]], remarks
 
 
 def _better(folder: Path) -> Callable[[list[float]], float]:

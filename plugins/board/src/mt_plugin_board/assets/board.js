@@ -451,6 +451,7 @@
     update(picks);
     follow(() => link("/live/search", [["search", id]]), { snapshot: (news) => {
       content = news;
+      problem(news.remarks.join("; "));
       const now = JSON.stringify([content.metric, content.keys, content.keys.map((key) => hasNames(content, key))]);
       if (now !== shape) {
         trials?.element.remove();
