@@ -313,3 +313,23 @@ def test_a_run_of_few_steps_is_drawn_too(
     assert len(drawn) == (count > 0)
     assert "NaN" not in "".join(drawn)
     assert complaints(chromium) == []
+
+
+def test_values_at_the_ends_of_what_a_number_holds_are_drawn_in_both_scales(
+    chromium: Any, make_run: Callable[..., Path], record: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """The ratio of two of them, and their difference, is beyond every number; an axis of it had no end."""
+    records = [record(step) for step in range(1, 6)]
+    for each, loss, lr, norm in zip(
+        records, (1.7e308, 1e-5, 2.0, 3.0, 1e308), (1e-320, 2e-320, 5e-324, 0, 0), (1e308, -1e308, 0, 1, 2), strict=True
+    ):
+        each |= {"loss": loss, "lr": lr, "grad_norm": norm}
+    (tmp_path / "odd.html").write_text(page([read_run(make_run("odd", records=records), "odd")]), encoding="utf-8")
+    chromium.open(tmp_path / "odd.html")
+    for _ in ("linear", "logarithmic"):
+        for key in ("loss", "lr", "grad_norm"):
+            drawn = "".join(paths(chromium, key) + paths(chromium, key, "raw"))
+            assert re.search("NaN|Infinity", drawn) is None, key
+        assert chromium.run("document.querySelectorAll('figure[data-key=loss] .tick.y').length") > 1
+        chromium.run("document.getElementById('log').click()")
+    assert complaints(chromium) == []

@@ -81,3 +81,11 @@ def test_numbers_in_the_page_are_short() -> None:
     assert str(round_for_json(3.0)) == "3"
     assert round_for_json(math.nan) is None
     assert round_for_json(None) is None
+
+
+def test_a_sum_beyond_every_number_is_infinite_and_no_error() -> None:
+    for values, total in (([1e308] * 2, math.inf), ([-1e308] * 2, -math.inf), ([0.1] * 10, 1.0)):
+        series = Series()
+        for step, value in enumerate(values, start=1):
+            series.add(step, value)
+        assert series.total == total

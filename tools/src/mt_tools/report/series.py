@@ -92,8 +92,10 @@ class Series:
 
     @property
     def total(self) -> float:
-        """Return the sum of all finite values."""
-        return math.fsum(group.total for group in self._groups.values())
+        """Return the sum of all finite values; infinite, or NaN, where that is beyond every number."""
+        totals = [group.total for group in self._groups.values()]
+        rough = sum(totals)
+        return math.fsum(totals) if math.isfinite(rough) else rough
 
     @property
     def form(self) -> tuple[int, bool]:

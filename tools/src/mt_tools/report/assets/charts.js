@@ -23,6 +23,7 @@ const drawCurves = (data, figures, controls, chosen = {}, onChange = () => {}) =
     if (size > 0 && size < 1e-3) return value.toExponential(3).replace(/\.?0+e/, "e");
     return String(Number(value.toPrecision(5)));
   };
+  const LEAST = 1e-300, MOST = 8e307; // ends of an axis between which every difference and every ratio of neighbours is a number
   const UNITS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
   const tickText = (value, step) => {
     if (value === 0) return "0";
@@ -45,7 +46,7 @@ const drawCurves = (data, figures, controls, chosen = {}, onChange = () => {}) =
     return ticks.map((value) => [value, tickText(value, step)]);
   };
   const logTicks = (low, high) => {
-    const decades = Math.log10(high / low);
+    const decades = Math.log10(high) - Math.log10(low);
     const factors = decades > 3 ? [1] : decades > 1.2 ? [1, 3] : [1, 1.5, 2, 3, 5, 7];
     const every = Math.max(1, Math.ceil(decades / 6));
     const ticks = [];
@@ -193,11 +194,13 @@ const drawCurves = (data, figures, controls, chosen = {}, onChange = () => {}) =
       if (left === right) [left, right] = [left - 1, right + 1];
       if (state.log) {
         if (low === high) [low, high] = [low / 2, high * 2];
-        const room = (high / low) ** 0.04;
-        [low, high] = [low / room, high * room];
+        const room = 10 ** ((Math.log10(high) - Math.log10(low)) * 0.04); // not of high / low, which may be no number
+        [low, high] = [Math.max(low / room, LEAST), Math.min(high * room, MOST)];
+        if (high <= low) high = 10 * low;
       } else {
+        [low, high] = [Math.max(low, -MOST), Math.min(high, MOST)];
         if (this.spec.zero && low >= 0) low = 0;
-        if (low === high) [low, high] = high === 0 ? [0, 1] : [low - Math.abs(low) / 2, high + Math.abs(high) / 2];
+        if (high - low < LEAST) [low, high] = Math.abs(high) < LEAST ? [0, 1] : [low - Math.abs(low) / 2, high + Math.abs(high) / 2];
         const room = (high - low) * 0.05;
         [low, high] = [this.spec.zero && low === 0 ? 0 : low - room, high + room];
       }
@@ -205,7 +208,7 @@ const drawCurves = (data, figures, controls, chosen = {}, onChange = () => {}) =
       const label = Math.max(...this.yTicks.map(([, text]) => text.length));
       this.frame = { left: 16 + label * 6.6, right: this.width - 14, top: 10, bottom: this.height - 42 };
       this.xTicks = linearTicks(left, right, Math.max(2, (this.frame.right - this.frame.left) / 68), state.axis !== "time");
-      const { frame } = this, y = state.log ? Math.log : (value) => value;
+      const { frame } = this, y = state.log ? Math.log : (value) => Math.max(-MOST, Math.min(value, MOST));
       this.toX = (value) => frame.left + ((value - left) / (right - left)) * (frame.right - frame.left);
       this.toY = (value) => frame.bottom - ((y(value) - y(low)) / (y(high) - y(low))) * (frame.bottom - frame.top);
       this.fromX = (pixel) => left + ((pixel - frame.left) / (frame.right - frame.left)) * (right - left);
