@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mt_core import MtError
-from mt_plugin_callbacks.predictions import scores
+from mt_plugin_callbacks.predictions import Predictions, PredictionsConfig, scores
 
 
 def test_each_evaluation_adds_its_texts_with_scores(runs: Any) -> None:
@@ -23,6 +25,25 @@ def test_each_evaluation_adds_its_texts_with_scores(runs: Any) -> None:
         file.write(b"damaged\n" + before[:20])
     runs.resume(run, "step-00000003")
     assert (run / "predictions.jsonl").read_bytes() == before, "later lines are written again, not twice"
+
+
+def test_an_evaluation_that_a_resumed_run_makes_again_is_written_once(tmp_path: Path) -> None:
+    text = {"row_id": "r", "prompt": "p", "expected": "e", "text": "t"}
+    config = {"eval": {"samples": 1}}
+    for start in (
+        0,
+        3,
+        3,
+    ):  # the second was killed between its evaluation of step 3 and the checkpoint with its figures
+        context: Any = SimpleNamespace(
+            step=start, evaluates=True, config=config, output=tmp_path, weights=None, predictions=[{"step": 3, **text}]
+        )
+        callback = Predictions(PredictionsConfig())
+        callback.on_run_start(context)
+        context.step = 3
+        callback.on_predict_end(context)
+        callback.on_run_end(context)
+        assert len((tmp_path / "predictions.jsonl").read_text().splitlines()) == 1
 
 
 def test_scores_are_exact_match_and_the_f1_of_words() -> None:

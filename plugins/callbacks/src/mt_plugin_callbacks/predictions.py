@@ -21,6 +21,7 @@ class Predictions:
 
     def __init__(self, config: PredictionsConfig) -> None:
         self._lines: StepLines | None = None
+        self._started = 0
 
     def on_run_start(self, context: CallbackContext) -> None:
         """A resumed run writes later lines again. Raises ``MtError`` where no texts will come."""
@@ -31,10 +32,13 @@ class Predictions:
         if _is_first(context):
             self._lines = StepLines(context.output / FILE)
             self._lines.cut_back(context.step)
+            self._started = context.step
 
     def on_predict_end(self, context: CallbackContext) -> None:
         """Write the lines of one evaluation; on rank 0, which has the texts."""
         if self._lines is not None and context.predictions:
+            if context.step == self._started:  # an evaluation that was cut short, or whose checkpoint was
+                self._lines.cut_back(context.step - 1)
             self._lines.append({**each, **scores(each)} for each in context.predictions)
 
     def on_run_end(self, context: CallbackContext) -> None:

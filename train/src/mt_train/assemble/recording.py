@@ -66,7 +66,7 @@ def open_recorder(
         notice(_describe_start(checkpoint, progress, total_steps, again))
     for file in written:
         file.cut_back(recorded)
-    board = TensorBoardWriter(output / "tensorboard", purge_step=progress.step + 1 if progress.step else None)
+    board = TensorBoardWriter(output / "tensorboard", purge_step=recorded + 1 if progress.step else None)
     return Recorder(metrics, board, lines, output, every, trackers, loss_unit=loss_unit)
 
 
