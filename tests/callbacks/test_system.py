@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from mt_core import CallbackContext
 from mt_plugin_callbacks.system import System, SystemConfig, read_gpu
@@ -79,3 +80,10 @@ def test_a_gpu_that_does_not_say_something_leaves_it_out() -> None:
         nvmlDeviceGetTemperature=refuse,
     )
     assert read_gpu(nvml, "handle") == {"gpu_use": 0.75, "gpu_memory_gib": 3.0, "gpu_watts": 312.5}
+
+
+def test_an_interval_that_no_thread_can_wait_for_is_refused() -> None:
+    """A wait longer than ``threading.TIMEOUT_MAX`` ended the thread, and with it the file, at the first look."""
+    assert SystemConfig(every_seconds=86_400).every_seconds < threading.TIMEOUT_MAX
+    with pytest.raises(ValidationError, match="less than or equal to 86400"):
+        SystemConfig(every_seconds=1e10)

@@ -26,7 +26,7 @@ Read = Callable[[], Mapping[str, float]]
 class SystemConfig(MtConfig):
     """Interval of the looks."""
 
-    every_seconds: float = Field(10.0, ge=0.1, description="seconds between two looks at the machine")
+    every_seconds: float = Field(10.0, ge=0.1, le=86_400, description="seconds between two looks at the machine")
 
 
 class System:
