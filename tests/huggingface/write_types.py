@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +22,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.integrations.heterogeneity.configuration_utils import (
     AmbiguousGlobalPerLayerAttributeError as PerLayer,
 )
@@ -152,6 +153,10 @@ def entry(kind: str) -> dict[str, Any]:
         found["scales_in_place"] = True
     if hasattr(config, "floor_scale"):
         found["counts_rows"] = "floor_scale"
+    if padding := padding_of(kind):
+        found["padding"] = padding
+    if needed := needed_ids(kind):
+        found["needed_ids"] = needed
     for kinds, reason in ((WITH_A_STATE, STATE), (WITH_OWN_ATTENTION, OWN_ATTENTION)):
         if kind in kinds.split():
             found["limits"] = {"packing": reason, "sequence": reason}
@@ -234,6 +239,33 @@ def scales_ids(model: nn.Module) -> bool:
     with torch.no_grad():
         by_ids = model(ids, use_cache=False).logits
         return not torch.equal(by_ids, model(inputs_embeds=model.get_input_embeddings()(ids), use_cache=False).logits)
+
+
+def padding_of(kind: str) -> str | None:
+    """Say what ``pad_token_id`` changes in a folder that transformers opens: the token's "embedding", or another table, by "positions"."""
+    pad, ids = 5, torch.arange(3, 11)[None]
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        tiny_models.model(kind).save_pretrained(folder)
+        models = []
+        for number in (4, pad):
+            config = Path(folder, "config.json")
+            config.write_text(json.dumps({**json.loads(config.read_text()), "pad_token_id": number}))
+            models.append(AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval())
+        if torch.equal(*(each(ids, use_cache=False).logits for each in models)):
+            return None
+        rows = [each.get_input_embeddings().weight[pad] for each in models]
+    return "positions" if torch.equal(*rows) else "embedding"
+
+
+def needed_ids(kind: str) -> list[str]:
+    """Return the special ids without which transformers makes no config of this type."""
+    needed = []
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        try:
+            CONFIG_MAPPING[kind](**{name: None})
+        except StrictDataclassError:
+            needed.append(name)
+    return needed
 
 
 def _norm(model: nn.Module, paths: dict[int, str], blocks: str) -> str:

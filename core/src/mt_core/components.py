@@ -120,7 +120,8 @@ class WeightsFormat:
     parameter names to functions that load one tensor each, so that the whole model is never in memory. ``exported(config)`` is the
     ``config.json`` of a Hugging Face folder; the core writes it, the tensors and the rest.
     ``written(config, loaders)`` are loaders of the tensors in such a folder, from those of the model's parameters (not of a head that an
-    objective replaces); without it they have the model's names and shapes. ``mt_core.weights`` has what families share.
+    objective replaces); without it they have the model's names and shapes. ``special_ids(config, ids)`` are those ids of a tokenizer
+    (``bos_token_id``, …) that go into ``config.json``; without it all. ``mt_core.weights`` has what families share.
     """
 
     name: str
@@ -129,6 +130,7 @@ class WeightsFormat:
     tensors: Callable[[Path, Any], Mapping[str, Callable[[], Tensor]]]
     exported: Callable[[Any], Mapping[str, Any]] | None = None
     written: Callable[[Any, Mapping[str, Callable[[], Tensor]]], Mapping[str, Callable[[], Tensor]]] | None = None
+    special_ids: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda config, ids: ids
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,8 @@ def export(tokenizer: Any, stage: Path, data: DataConfig, base: dict[str, Any] |
     config = SimpleNamespace(tokenizer=slot, data=data, model=SimpleNamespace(options=None))
     objective = SimpleNamespace(head="language")
     parts = SimpleNamespace(config=config, tokenizer=tokenizer, objective_component=objective, weights_path=None)
-    source: Any = SimpleNamespace(parts=parts, checkpoint=None, writer=SimpleNamespace(exported=lambda options: {}))
+    writer = SimpleNamespace(exported=lambda options: {}, special_ids=lambda options, ids: ids)
+    source: Any = SimpleNamespace(parts=parts, checkpoint=None, writer=writer)
     ids, ends = _of_run(source, stage, said.append)
     _write_config(source, stage, ids, ends, "float32")
     return said

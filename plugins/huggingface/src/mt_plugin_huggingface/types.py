@@ -30,7 +30,9 @@ class ModelType:
     weights its code reads without calling them; ``module_states`` are the attributes of a block, by path, in which its modules keep a
     state themselves. ``rotary_by_length`` says that its rotary positions may hang on the length of a text. ``scales_in_place`` says that
     the model changes the embedded tokens that it is given. ``counts_rows`` is the key of ``config.json`` for the tokens from which on a
-    token's place in its row counts, whatever its position. ``limits`` are what the family declares (``mt_core.Component.limits``).
+    token's place in its row counts, whatever its position. ``padding`` says what ``pad_token_id`` does beside naming a token: transformers
+    sets the token's "embedding" to zero when it opens a folder, or that row of its table of "positions". ``needed_ids`` are the special
+    ids that its config refuses to lack. ``limits`` are what the family declares (``mt_core.Component.limits``).
     """
 
     name: str
@@ -53,6 +55,8 @@ class ModelType:
     rotary_by_length: bool = False
     scales_in_place: bool = False
     counts_rows: str | None = None
+    padding: str | None = None
+    needed_ids: Sequence[str] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, content: Mapping[str, Any], name: str) -> Any:

@@ -111,6 +111,22 @@ def exported(config: HuggingFaceConfig) -> Mapping[str, Any]:
     return {key: value for key, value in config.content().items() if key not in ("dtype", "transformers_version")}
 
 
+def special_ids(config: HuggingFaceConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tokenizer's special ids as the type takes them: none where the config's own must stay, so that ``exported`` says it."""
+    kind = config.kind
+    own = {name for name in kind.needed_ids if given.get(name) is None} | ({_PAD} if kind.padding else set())
+    ids = {name: each for name, each in given.items() if name not in own}
+    return {**ids, _PAD: None} if kind.padding == "embedding" else ids  # the row of the file stays what it is
+
+
+_PAD = "pad_token_id"
+
 HUGGINGFACE = WeightsFormat(
-    name="huggingface", matches=is_folder, values=values, tensors=tensors, exported=exported, written=written
+    name="huggingface",
+    matches=is_folder,
+    values=values,
+    tensors=tensors,
+    exported=exported,
+    written=written,
+    special_ids=special_ids,
 )

@@ -86,11 +86,13 @@ def _write_config(
     """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
     options = source.parts.config.model.options
     assert source.writer.exported is not None, "opened() chose a format that writes"
-    content = {**source.writer.exported(options), **ids, "torch_dtype": word}
-    if whole is not None:
-        content = {**whole.config(content, ids), "torch_dtype": word}
+    exported = source.writer.exported(options)
+    content = {**exported, **ids, "torch_dtype": word}
     if source.parts.objective_component.head == "own":
         content = classifier_config(content, ends)
+    content = _with_special_ids(source, exported, content)
+    if whole is not None:
+        content = {**whole.config(content, ids), "torch_dtype": word}
     write_json(stage / CONFIG, content)
     given = read_json(stage / GENERATION_CONFIG) if (stage / GENERATION_CONFIG).exists() else dict(ids)
     changed = {key: ids[key] for key in ("pad_token_id",) if ids.get(key) is not None}
@@ -106,6 +108,14 @@ def _write_config(
     if {**given, **changed} != given or given == ids:
         content = {key: value for key, value in {**given, **changed}.items() if value is not None}
         write_json(stage / GENERATION_CONFIG, content)
+
+
+def _with_special_ids(source: Source, exported: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``config.json`` with the ids of the tokenizer that the family takes; others are the model's own, where its config has them."""
+    given = {key: content[key] for key in _IDS if key in content}
+    own = {key: exported[key] for key in given if key in exported}
+    named = {**own, **source.writer.special_ids(source.parts.config.model.options, given)}
+    return {key: named.get(key, each) for key, each in content.items() if key not in given or key in named}
 
 
 T = TypeVar("T")
