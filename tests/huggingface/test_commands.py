@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from tests.huggingface import tiny_models
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from mt_core.nn import Batch
+from mt_plugin_alignment.scoring import Scorer
 from mt_tools.cli.convert import main as convert
 from mt_tools.cli.export import main as export
 from mt_tools.cli.generate import main as generate
-from mt_train.api import load_run
+from mt_train.api import load_run, load_weights
 from mt_train.cli.train import main as run
 from mt_train.engine.build import stored_layers
 
@@ -93,6 +94,25 @@ def test_a_folder_talks_without_a_run(folder: Path, capsys: pytest.CaptureFixtur
     ]
     assert generate(words) == 0
     assert capsys.readouterr().out
+
+
+def test_a_reward_model_is_merged_opened_by_transformers_and_read_back(tmp_path: Path) -> None:
+    folder, path, out, rows = (tmp_path / name for name in ("mixtral", "run", "out", "rows.jsonl"))
+    tiny_models.model("mixtral").save_pretrained(folder)
+    rows.write_text("".join(json.dumps({"prompt": "Q", "chosen": "yes", "rejected": each}) + "\n" for each in "abcd"))
+    words = ["--model", "huggingface", "--model.weights", str(folder), "--adapter", "lora", "--objective", "reward"]
+    words += ["--dataset", "jsonl", "--dataset.path", str(rows), *SMALL, *STEPS, "--output", str(path)]
+    assert run(words) == 0
+    assert export(["--run", str(path), "--merge", "--output", str(out)]) == 0
+    loaded, turns = load_run(path), [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "yes, it is"}]
+    chat = [{**each, "raw": True} for each in turns]
+    ours = Scorer(loaded).score([chat])
+    assert loaded.template is not None
+    theirs = AutoModelForSequenceClassification.from_pretrained(out, attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        found = theirs.eval()(torch.tensor([loaded.template.encode(chat).ids])).logits[:, 0].tolist()
+    assert found == pytest.approx(ours, abs=1e-5)
+    assert Scorer(load_weights(out, objective="reward")).score([chat]) == pytest.approx(ours, abs=1e-5)
 
 
 def test_experts_are_stored_in_four_bits_under_an_adapter_and_routers_report(tmp_path: Path) -> None:

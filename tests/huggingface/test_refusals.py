@@ -94,7 +94,7 @@ ON_PAPER: dict[str, tuple[Callable[[Path], None], str]] = {
     "a number for a class": (config(architectures=3), "it describes 3"),
     "sparse": (config(model_type="deepseek_v32"), "'deepseek_v32' is not trained here: its attention is sparse"),
     "state": (config(model_type="rwkv"), "'rwkv' is not trained here: "),
-    "another head": (config(architectures=["MistralForSequenceClassification"]), "reads MistralForCausalLM"),
+    "another head": (config(architectures=["MistralForTokenClassification"]), "reads MistralForCausalLM"),
     "fewer bits": (config(quantization_config={"quant_method": "gptq"}), "weights in fewer bits are not read"),
     "rotary": (config(rope_parameters={"rope_type": "axial"}), "'axial' is not known for mistral; known are default"),
     "in layers": (

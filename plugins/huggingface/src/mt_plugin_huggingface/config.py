@@ -19,6 +19,8 @@ BY_LENGTH = ("dynamic", "longrope")
 
 FROM_ORIGINAL = ("llama3", "yarn")
 """Rotary scalings that hang on the original length, which is ``max_position_embeddings`` where they do not say it."""
+REWARD_MODEL = "ForSequenceClassification"
+"""End of the names of classes with a head that gives scores."""
 _ORIGINAL = "original_max_position_embeddings"
 
 
@@ -93,7 +95,7 @@ def fault_of(content: Mapping[str, Any]) -> str | None:
         return reason
     kind = known_types()[content["model_type"]]
     stated = content.get("architectures") or [kind.architecture]
-    if not isinstance(stated, list) or kind.architecture not in map(str, stated):
+    if not isinstance(stated, list) or not any(_is_read(str(name), kind) for name in stated):
         stated = stated if isinstance(stated, list) else [stated]
         return f"it describes {', '.join(map(str, stated))}; of {kind.name} this family reads {kind.architecture}"
     if content.get("quantization_config"):
@@ -105,6 +107,11 @@ def fault_of(content: Mapping[str, Any]) -> str | None:
     if unknown := sorted(rope_types(content) - {*allowed}):
         return f"its rotary scaling {unknown[0]!r} is not known for {kind.name}; known are {', '.join(allowed)}"
     return None
+
+
+def _is_read(architecture: str, kind: ModelType) -> bool:
+    """Return whether a class is read as the type's language model; a reward model has all of that but its head."""
+    return architecture == kind.architecture or architecture.endswith(REWARD_MODEL)
 
 
 def _dynamic_factor(content: Mapping[str, Any]) -> float | None:

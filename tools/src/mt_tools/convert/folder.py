@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mt_core.errors import DataError, MtError
-from mt_core.nn.objective import split_objective_name
 from mt_core.weights import CONFIG, Loaders, read_json
 from mt_tools.convert.card import card
 from mt_tools.convert.chat_template import write_template
+from mt_tools.convert.classifier import classifier_config, classifier_names, say_classifier
 from mt_tools.convert.file_tensors import FileTensors
 from mt_tools.convert.source import Say, Source, SourceTensors, tensors_of
 from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
@@ -77,6 +77,8 @@ def write_folder(
     _write_config(source, stage, ids, ends, word, whole)
     if whole is not None:
         whole.write_files(stage)
+    if more:
+        say_classifier(stage, list(more), say)
     (stage / "README.md").write_text(card(source, title, word), encoding="utf-8")
 
 
@@ -127,26 +129,6 @@ def split_objective(content: Mapping[str, T]) -> tuple[dict[str, T], dict[str, d
     taken = {name for tensors in files.values() for name in tensors.values()}
     beside = {file: {own: content[name] for own, name in tensors.items()} for file, tensors in files.items()}
     return {name: each for name, each in content.items() if name not in taken}, beside
-
-
-def classifier_names(content: Mapping[str, T]) -> dict[str, T]:
-    """Parameters without the language head, and the objective's own modules by their own names, as ``score.weight``."""
-    split = {name: split_objective_name(name) for name in content}
-    heads = tuple(f"{each[0]}." for each in split.values() if each)
-    named = {name: each[1] if each else name for name, each in split.items() if each or not name.startswith(heads)}
-    return {own: content[name] for name, own in named.items()}
-
-
-def classifier_config(content: Mapping[str, Any], ends: Sequence[int] = ()) -> dict[str, Any]:
-    """``config.json`` as ``AutoModelForSequenceClassification`` reads it, of one score. It finds the last token by the id of padding.
-
-    A token that ends texts (``ends``, ``eos_token_id``) would be passed over as padding, so that none is named then.
-    """
-    end, pad = content.get("eos_token_id"), content.get("pad_token_id")
-    if pad in (*(end if isinstance(end, list) else [end]), *ends):
-        pad = None
-    named = [str(name).replace("ForCausalLM", "ForSequenceClassification") for name in content.get("architectures", [])]
-    return {**content, "architectures": named, "num_labels": 1, "id2label": {"0": "score"}, "pad_token_id": pad}
 
 
 def _tokenizer_files(
