@@ -21,13 +21,14 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mt_core import UsageError, WeightsError
+from mt_core.adapters import adapted_layers
 from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.eval import main as mt_eval
 from mt_tools.cli.generate import main as mt_generate
 from mt_tools.convert.adapter_merge import merge
 from mt_tools.convert.publish import files_of, refuse_private
 from mt_tools.convert.source import open_source
-from mt_train import load_adapters
+from mt_train import load_adapters, load_run
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.checkpoint.store import find
 from mt_train.cli.train import main as mt_train
@@ -252,6 +253,19 @@ def test_a_merged_folder_is_a_model_of_transformers_with_the_logits_of_the_run(
     assert AutoTokenizer.from_pretrained(tmp_path / "out")("Paris").input_ids
     frozen = load_file(tmp_path / "out/model.safetensors")["model.norm.weight"]
     assert torch.equal(frozen, load_file(pretrained_folder / "model.safetensors")["model.norm.weight"].to(frozen.dtype))
+
+
+def test_a_merged_weight_is_rounded_once_to_the_type_that_is_asked_for(
+    train: Callable[..., Path], pretrain: Callable[..., Path], export: Export, tmp_path: Path
+) -> None:
+    """Not to the type of the base first, here one of eleven bits."""
+    run, name = train("--adapter", "lora", weights=pretrain(dtype="float16")), "model.layers.1.mlp.up_proj"
+    with torch.no_grad():
+        merged = dict(adapted_layers(load_run(run).model))[name].merged_weight()
+    for asked, dtype in {"bf16": torch.bfloat16, "fp32": torch.float32, "keep": torch.float16}.items():
+        export("--run", run, "--merge", "--output", tmp_path / asked, "--dtype", asked)
+        found = load_file(tmp_path / asked / "model.safetensors")[f"{name}.weight"]
+        assert torch.equal(found, merged.to(dtype)), asked
 
 
 def test_beyond_the_tolerance_nothing_is_written_and_the_figures_are_told(

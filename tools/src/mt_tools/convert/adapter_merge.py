@@ -67,7 +67,7 @@ def merge(
         sources = [(_dense_source(source, host), share) for source, share in sources]
         first, model = sources[0][0], _model_with_adapters(sources, say)
     with stage_folder(out) as stage:
-        tensors = _merge(first, model, say, keep_bits=corrects)
+        tensors = _merge(first, model, say, keep_bits=corrects, rounded=dtype is None)
         write_folder(first, stage, tensors, dtype=dtype, shard_bytes=shard_bytes, title=out.name, say=say)
         del model, tensors
         gc.collect()
@@ -175,23 +175,27 @@ def _correct_base(sources: Sequence[tuple[Source, float]]) -> bool:
     return True
 
 
-def _merge(source: Source, model: TrainModel, say: Say, *, keep_bits: bool) -> SourceTensors:
+def _merge(source: Source, model: TrainModel, say: Say, *, keep_bits: bool, rounded: bool) -> SourceTensors:
     """One loader a parameter of the model: what it was, or where there is an adapter, what both are together.
 
-    With ``keep_bits`` a layer without an adapter has the weight that is left of it in few bits.
+    With ``keep_bits`` a layer without an adapter has the weight that is left of it in few bits. Merged weights are ``rounded`` to the
+    dtype of the base; where another one is asked for they stay in fp32, so that the writer alone rounds them.
     """
     tensors = tensors_of(source, say, adapted=True)
     found = tensors.loaders
     loaders = dict(found)
+
+    def put(key: str, value: Callable[[], Tensor | None], *, transposed: bool) -> None:
+        like = found[key] if rounded or key in tensors.kept else None
+        loaders[key] = partial(_round, key, value, like, transposed=transposed)
+
     for name, stored in stored_layers(model) if keep_bits else ():
-        key = f"{name}.weight"
-        loaders[key] = partial(_round, key, stored.dense_weight, found[key], transposed=stored.is_transposed)
+        put(f"{name}.weight", stored.dense_weight, transposed=stored.is_transposed)
     for name, layer in adapted_layers(model):
         for each, value in (("weight", layer.merged_weight), ("bias", layer.merged_bias)):
             key = f"{name}.{each}"
             if key in found:
-                transposed = each == "weight" and layer.is_transposed
-                loaders[key] = partial(_round, key, value, found[key], transposed=transposed)
+                put(key, value, transposed=each == "weight" and layer.is_transposed)
             elif value() is not None:
                 raise UsageError(
                     f"the adapter gives {name} a {each}, for which the family {source.parts.config.model.name} has no place"
@@ -202,12 +206,13 @@ def _merge(source: Source, model: TrainModel, say: Say, *, keep_bits: bool) -> S
 
 @torch.no_grad()
 def _round(
-    name: str, value: Callable[[], Tensor | None], like: Callable[[], Tensor], *, transposed: bool = False
+    name: str, value: Callable[[], Tensor | None], like: Callable[[], Tensor] | None, *, transposed: bool = False
 ) -> Tensor:
-    """Round to the dtype that the base has. Raises ``WeightsError`` for a value that it cannot hold."""
-    merged, dtype = value(), like().dtype
+    """Round to the dtype that the base has, if its loader is given. Raises ``WeightsError`` for a value that it cannot hold."""
+    merged = value()
     assert merged is not None, "the base has this parameter"
     merged = merged.T.contiguous() if transposed else merged
+    dtype = merged.dtype if like is None else like().dtype
     rounded = merged.to("cpu", dtype)
     if bool((rounded.isinf() & merged.isfinite().to(rounded.device)).any()):
         raise WeightsError(f"{name} has values beyond {dtype} once it is merged; choose --dtype bf16 or fp32")
