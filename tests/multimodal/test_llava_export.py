@@ -202,6 +202,19 @@ def test_an_adapter_alone_has_no_place_for_an_encoder(folder: Path, capsys: pyte
     assert not (folder / "merged").exists()
 
 
+def test_projectors_of_several_runs_are_no_sum(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, words = tmp_path / "run", ["--model.weights", folder / "base", "--encoders", "clip", "--adapter", "lora"]
+    words += ["--encoders.clip.weights", "model", "--dataset", "jsonl", "--dataset.path", folder / "rows" / "rows.json"]
+    words += ["--data.template", "chatml", "--data.eval", "none", "--train.sequence-len", "64", "--train.steps", "1"]
+    assert mt_train([str(word) for word in (*words, "--train.dtype", "fp32", "--output", run)]) == 0
+    several = ["--run", str(run), "--run", f"{run}:0.5", "--merge", "--output", str(tmp_path / "no")]
+    assert mt_export(several) == 2
+    assert "has trained media.clip.projector." in capsys.readouterr().err
+    assert mt_export(["--run", f"{run}:0.5", "--merge", "--output", str(tmp_path / "half"), "--tolerance", "1e-5"]) == 0
+
+
 def opened(folder: Path, encoders: dict[str, Any]) -> Any:
     """The text model of the base with other encoders, drawn from the seed."""
     from dataclasses import replace

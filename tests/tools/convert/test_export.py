@@ -327,6 +327,26 @@ def test_runs_are_merged_with_shares_and_refused_over_other_weights(
     assert "'x' is no number" in export("--run", f"{runs['a']}:x", "--merge", "--output", tmp_path / "no", fails=True)
 
 
+def test_of_several_runs_the_first_alone_may_have_trained_more_than_an_adapter(
+    runs: dict[str, Path], pretrained_folder: Path, export: Export, tmp_path: Path
+) -> None:
+    """Such as the head of a reward model, with which the merged one is compared, too."""
+    rows = [{"prompt": "Q", "chosen": "yes", "rejected": word} for word in ("no", "never", "maybe", "perhaps")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    reward, words = tmp_path / "reward", ["--model.weights", pretrained_folder, "--adapter", "lora", *TRAIN[2:]]
+    words += ["--objective", "reward", "--dataset", "jsonl", "--dataset.path", tmp_path / "rows.jsonl"]
+    assert mt_train([str(word) for word in (*words, "--data.eval", "none", "--output", reward)]) == 0
+    said = export("--run", runs["a"], "--run", reward, "--merge", "--output", tmp_path / "no", fails=True)
+    assert "has trained lm_head.objective.score.weight beside its adapter, which is no sum" in said
+    assert f"name it first: --run {find(reward)} --run {find(runs['a'])}" in said
+    twice = ("--run", reward, "--run", f"{reward}:0.5", "--merge", "--output", tmp_path / "no")
+    assert "merge each by itself" in export(*twice, fails=True)
+    export("--run", reward, "--run", runs["a"], "--merge", "--output", tmp_path / "out", "--tolerance", "1e-5")
+    head = load_file(find(reward) / "model/model-00001.safetensors")["lm_head.objective.score.weight"]
+    assert torch.equal(load_file(tmp_path / "out/model.safetensors")["score.weight"], head)
+    assert not (tmp_path / "no").exists()
+
+
 def test_what_cannot_be_merged_and_what_is_no_adapter_point_to_what_can_be_done(
     runs: dict[str, Path], train: Callable[..., Path], export: Export, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

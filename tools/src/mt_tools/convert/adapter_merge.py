@@ -28,11 +28,14 @@ from mt_tools.convert.overlay import base_hashes
 from mt_tools.convert.source import Say, Source, SourceTensors, build_on_meta, open_source, tensors_of
 from mt_tools.convert.writing import stage_folder
 from mt_train.adapters.several import SeveralAdapters
+from mt_train.assemble.injection import inject
 from mt_train.assemble.load import load_base, load_model
+from mt_train.assemble.model import trained_names
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.tensors import open_model
 from mt_train.engine.build import stored_layers
+from mt_train.engine.meta import on_meta
 from mt_train.plugins.resolve import resolve
 
 TOLERANCE, OF_QUANTIZED = 0.1, 0.5
@@ -98,14 +101,42 @@ def _model_with_adapters(sources: Sequence[tuple[Source, float]], say: Say) -> T
     if len(sources) == 1 and sources[0][1] == 1:
         return load_model(sources[0][0].parts, sources[0][0].checkpoint, say)
     _check_same_base([source for source, _ in sources])
-    first = sources[0][0]
+    first, others = sources[0][0], [source for source, _ in sources[1:]]
     assert first.checkpoint is not None, "a run has one"
+    adapters = [_adapter_of(source) for source, _ in sources]
+    beside = _trained_beside(first)
+    _refuse_beside(first, beside, others)
     model = load_base(first.parts, first.checkpoint, say)
+    found = open_model(first.checkpoint / "model")
+    with torch.no_grad():
+        for name in beside:
+            model.get_parameter(name).copy_(found[name]())
     several = SeveralAdapters(model)
-    for number, (source, _) in enumerate(sources, 1):
-        several.add(f"{number}: {source.path}", *_adapter_of(source))
+    for number, ((source, _), adapter) in enumerate(zip(sources, adapters, strict=True), 1):
+        several.add(f"{number}: {source.path}", *adapter)
     several.use({name: share for name, (_, share) in zip(several.names, sources, strict=True)})
     return model
+
+
+def _trained_beside(source: Source) -> list[str]:
+    """Return what a run has trained beside its adapter without being asked: a head of the objective's, projectors of media."""
+    model = build_on_meta(source.parts)
+    with on_meta():
+        adapter = inject(source.parts, model, checkpoint=source.checkpoint)
+    config, head = source.parts.config, source.parts.objective_component.head
+    return sorted(trained_names(config.train, model, adapter, head=head) - {*adapter.trainable_parameters(model)})
+
+
+def _refuse_beside(first: Source, of_first: Sequence[str], others: Sequence[Source]) -> None:
+    """Raise ``UsageError`` for runs other than the first with more than an adapter: one model has one head and one projector."""
+    for other in others:
+        if beside := _trained_beside(other):
+            names = ", ".join(beside[:4])
+            fix = "merge each by itself" if of_first else f"name it first: --run {other.path} --run {first.path}"
+            raise UsageError(
+                f"{other.path} has trained {names} beside its adapter, which is no sum: of several runs only the first may have such parts;"
+                f" {fix}"
+            )
 
 
 def _adapter_of(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
