@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mt_core.errors import OutputError, WeightsError
+from mt_tools.convert.disk import tell_full_disk
 from mt_train.config.reading import read_small
 
 _NORMAL, _USER_DEFINED = 1, 4
@@ -21,7 +22,7 @@ def merge(first: Path, second: Path, out: Path) -> tuple[int, int]:
     """Write the merged model; returns the pieces of the first, and how many came to them.
 
     Raises ``WeightsError`` for a file that is no model, for models of different kinds (their scores mean different things),
-    and ``OutputError`` when the file exists.
+    or for a full disk, and ``OutputError`` when the file exists.
     """
     if os.path.lexists(out):
         raise OutputError(f"{out} exists; choose another name, nothing is overwritten")
@@ -40,9 +41,15 @@ def merge(first: Path, second: Path, out: Path) -> tuple[int, int]:
         score = lowest - 1.0 + piece.score - highest if piece.type == _NORMAL else piece.score
         merged.pieces.add(piece=piece.piece, score=score, type=piece.type)
     merged.trainer_spec.vocab_size = len(merged.pieces)
+    content = merged.SerializeToString()
     staging = out.with_name(f"{out.name}.partial")
-    staging.write_bytes(merged.SerializeToString())
-    os.replace(staging, out)
+    try:
+        with tell_full_disk(staging, len(content)):
+            staging.write_bytes(content)
+        os.replace(staging, out)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise
     return before, len(new)
 
 

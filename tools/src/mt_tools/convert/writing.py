@@ -15,6 +15,7 @@ from mt_core.errors import WeightsError
 from mt_core.files.writing import sync
 from mt_core.weights.files import Loaders
 from mt_core.weights.folder import CONFIG, INDEXES, WHOLE
+from mt_tools.convert.disk import check_room, tell_full_disk
 from mt_train.config.digits import parse_whole_number
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def save_folder(folder: Path, loaders: Loaders, config: Mapping[str, Any]) -> No
 def stage_folder(folder: Path) -> Iterator[Path]:
     """Create a folder to write into; it is named ``….partial`` until the block ends, and then renamed.
 
-    Raises ``WeightsError`` when the folder has files (nothing is overwritten), or when another export was cut off there.
+    Raises ``WeightsError`` when the folder has files (nothing is overwritten), when another export was cut off there, and for a full disk.
     """
     check_free(folder)
     stage = folder.with_name(f"{folder.name}.partial")
@@ -81,9 +82,10 @@ def stage_folder(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise WeightsError(f"{stage} cannot be made: {error.strerror}; choose another folder") from error
     try:
-        yield stage
-        for path in (*stage.iterdir(), stage):
-            sync(path)
+        with tell_full_disk(stage):
+            yield stage
+            for path in (*stage.iterdir(), stage):
+                sync(path)
         os.replace(stage, folder)
         sync(folder.parent)
     except BaseException:
@@ -117,7 +119,7 @@ def write_tensors(
     ``dtype`` (fp32, bf16, fp16) is that of all floating-point tensors; ``None``, and for some ``unconverted``, keeps each one's
     own. ``shapes`` are what some of them must have. Tensors of 8-bit floating point are written if they may be ``scaled``. A tensor
     is loaded twice, once for its shape and dtype; where that maps a file, no more than a piece of it is ever in memory of our own.
-    Raises ``WeightsError`` for tensors of another shape than ``shapes`` says, and for a value too large for ``dtype``.
+    Raises ``WeightsError`` for tensors of another shape than ``shapes`` says, for a value too large for ``dtype``, and for a full disk.
     """
     names, shapes = sorted(loaders, key=_in_order), shapes or {}
     entries = [_entry(name, loaders[name], None if name in unconverted else dtype, scaled=scaled) for name in names]
@@ -128,11 +130,13 @@ def write_tensors(
     files = [WHOLE[0]]
     if len(shards) > 1:
         files = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
-    for file, shard in zip(files, shards, strict=True):
-        _write(stage / file, shard, loaders)
+    total = sum(entry.size for entry in entries)
+    check_room(stage, total)
+    with tell_full_disk(stage, total):
+        for file, shard in zip(files, shards, strict=True):
+            _write(stage / file, shard, loaders)
     if len(shards) > 1:
         where = {entry.name: file for file, shard in zip(files, shards, strict=True) for entry in shard}
-        total = sum(entry.size for entry in entries)
         write_json(stage / INDEXES[0], {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
     return _commonest_dtype(entries)
 

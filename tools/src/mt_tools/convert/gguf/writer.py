@@ -12,6 +12,7 @@ from mt_core.errors import UsageError, WeightsError
 from mt_core.files.writing import sync
 from mt_core.weights import CONFIG, Loaders, open_folder, read_json
 from mt_tools.convert.chat_template import read_template
+from mt_tools.convert.disk import check_room, tell_full_disk
 from mt_tools.convert.gguf.architectures import (
     GgufArchitecture,
     architecture_of,
@@ -46,7 +47,10 @@ def check_source(config: Mapping[str, Any]) -> None:
 
 
 def write_gguf(folder: Path, file: Path, kind: str, say: Say) -> None:
-    """Write ``file`` from a folder. Raises ``UsageError`` for a model or tokenizer that llama.cpp reads otherwise."""
+    """Write ``file`` from a folder. Raises ``UsageError`` for a model or tokenizer that llama.cpp reads otherwise.
+
+    Raises ``WeightsError`` for a full disk.
+    """
     from gguf import GGUFWriter
 
     config = read_json(folder / CONFIG)
@@ -61,13 +65,16 @@ def write_gguf(folder: Path, file: Path, kind: str, say: Say) -> None:
         plans = {name: _plan(load(), kind) for name, load in named.items()}
         for name, (shape, dtype, size, raw) in plans.items():
             writer.add_tensor_info(name, shape, dtype, size, raw_dtype=raw)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        for load in named.values():
-            writer.write_tensor_data(_values(load(), kind))
-        writer.close()
-        sync(stage)
+        total = sum(size for _, _, size, _ in plans.values())
+        check_room(stage.parent, total)
+        with tell_full_disk(stage, total):
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            for load in named.values():
+                writer.write_tensor_data(_values(load(), kind))
+            writer.close()
+            sync(stage)
         os.replace(stage, file)
     except BaseException:
         stage.unlink(missing_ok=True)
