@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from zero_worker import raw_config
 
 from mt_core import CheckpointError
 from mt_plugin_callbacks.averaging import SwaConfig, build_swa
+from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.eval import main as mt_eval
 from mt_tools.cli.generate import main as mt_generate
 from mt_train import load_run, train
@@ -113,6 +115,26 @@ def test_texts_come_from_the_average_where_it_is_named(runs: Any, capsys: pytest
     assert mt_generate(words) == 0
     with pytest.raises(CheckpointError, match="no averaged weights named 'swa'; there are: ema"):
         load_run(run, averaged="swa")
+
+
+def test_the_average_is_written_as_a_folder_of_weights(
+    runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs.train("run", steps=2, callbacks={"ema": {"decay": 0.9}}, **EVERY_STEP)
+    assert mt_convert([str(run), str(tmp_path / "out"), "--averaged", "ema"]) == 0
+    found, average = load_file(tmp_path / "out/model.safetensors"), weights(run, 2, "callbacks/ema")
+    assert found.keys() == average.keys()
+    assert all(torch.equal(found[name], value) for name, value in average.items())
+    assert "- weights: their average, by the callback ema\n- held out: " in (tmp_path / "out/README.md").read_text()
+    assert mt_convert([str(run), str(tmp_path / "plain")]) == 0
+    plain = load_file(tmp_path / "plain/model.safetensors")
+    assert any(not torch.equal(plain[name], value) for name, value in average.items())
+    assert "- held out (of the average, by the callback ema): " in (tmp_path / "plain/README.md").read_text()
+    capsys.readouterr()
+    assert mt_convert([str(run), str(tmp_path / "no"), "--averaged", "swa"]) != 0
+    assert "no averaged weights named 'swa'; there are: ema" in capsys.readouterr().err
+    assert mt_convert([str(tmp_path / "out"), str(tmp_path / "no"), "--averaged", "ema"]) != 0
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.fixture(scope="module")

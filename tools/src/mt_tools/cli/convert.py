@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mt_core.cli.guard import parse_and_run
 from mt_core.tracking.logs import notice
@@ -31,6 +32,7 @@ def _folder_parser() -> argparse.ArgumentParser:
         description="Write a Hugging Face folder: weights, config, tokenizer, chat template and model card.",
         epilog=f"""examples:
   mt-convert runs/first model                      the last checkpoint of a run
+  mt-convert runs/first model --averaged ema       its average of weights, by the callback ema
   mt-convert weights model --dtype bf16            a folder of weights, in another type
 
 other commands: mt-convert {{{",".join(COMMANDS)}}} … (each with --help)""",
@@ -42,6 +44,9 @@ other commands: mt-convert {{{",".join(COMMANDS)}}} … (each with --help)""",
     )
     parser.add_argument("out", metavar="OUT", help="the new folder")
     parser.add_argument("--model", metavar="NAME", help="the family, where several read the folder")
+    parser.add_argument(
+        "--averaged", metavar="NAME", help="the averaged weights of this callback of the run (ema, swa)"
+    )
     writing_options(parser)
     return parser
 
@@ -52,6 +57,7 @@ def _folder(arguments: argparse.Namespace) -> int:
     size, out = shard_bytes(arguments.shard_size), unused_path(arguments.out)
     path = locate_source(str(expand(arguments.source)))
     source = open_source(str(path), discover_plugins(arguments.block_plugin), arguments.model)
+    source = replace(source, averaged=arguments.averaged)
     from mt_tools.convert.folder import convert  # here: what is not there is told before torch is imported
 
     convert(source, out, dtype=chosen_dtype(arguments), shard_bytes=size, say=notice)

@@ -11,6 +11,7 @@ from mt_core.config.secrets import redact
 from mt_core.weights import read_json
 from mt_tools.convert.source import Source
 from mt_train.checkpoint.manifest import read_manifest
+from mt_train.engine.snapshot import read_callback_tensors
 
 
 def card(source: Source, title: str, dtype: str, *, library: str = "transformers") -> str:
@@ -48,14 +49,26 @@ def _training(source: Source) -> Iterator[str]:
     manifest = read_manifest(source.checkpoint)
     adapter = "" if config.adapter.name == "full" else f", adapter {config.adapter.name}"
     yield f"- trained: {manifest['step']:,} steps, objective {config.objective.name}, dataset {config.dataset.name}{adapter}"
-    if figures := manifest.get("evaluation"):
-        yield "- held out: " + ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+    if source.averaged is not None:
+        yield f"- weights: their average, by the callback {source.averaged}"
+    measured = _measured_average(source)
+    figures = manifest.get("evaluation") if source.averaged in (None, measured) else None
+    if figures:
+        of = f" (of the average, by the callback {measured})" if measured != source.averaged else ""
+        yield f"- held out{of}: " + ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
     file = source.checkpoint.parent.parent / "about.json"
     rows = read_json(file).get("data") if file.is_file() else None
     if isinstance(rows, Mapping) and isinstance(rows.get("train"), Mapping):
         yield _rows(rows["train"])
     used = {offer.plugin.distribution: offer.plugin.version for offer in source.parts.offers.values()}
     yield "- plugins: " + ", ".join(f"{name} {version}" for name, version in sorted(used.items()))
+
+
+def _measured_average(source: Source) -> str | None:
+    """Return the callback with whose averaged weights a run was evaluated; ``None`` where it was with its own."""
+    kept = read_callback_tensors(source.checkpoint) if source.checkpoint is not None else {}
+    slots = source.parts.config.callbacks
+    return next((each.name for each in slots if kept.get(each.name) and getattr(each.options, "evaluate", False)), None)
 
 
 def _rows(report: Mapping[str, Any]) -> str:

@@ -41,6 +41,8 @@ class Source:
     """Name of those weights on the Hub, perhaps with ``@revision``, as somebody gives it who exports the run."""
     replaces_tokenizer: bool = False
     """Whether the tokenizer is another one than that of the folder, whose files stay behind."""
+    averaged: str | None = None
+    """Callback of the run whose averaged weights stand for those of the last step."""
 
     @property
     def weights(self) -> Path | None:
@@ -127,11 +129,13 @@ class SourceTensors:
 def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTensors:
     """Return the tensors of a source; with ``adapted`` those of the model under an adapter.
 
-    Raises ``WeightsError`` for names that do not fit, and ``UsageError`` for a run whose adapter has parameters of its own.
+    Raises ``WeightsError`` for names that do not fit, ``CheckpointError`` for an average that is not there, and ``UsageError`` for a run
+    whose adapter has parameters of its own.
     """
+    from mt_train.assemble.expert_forms import fit_experts
     from mt_train.assemble.injection import inject
     from mt_train.assemble.media import MEDIA
-    from mt_train.assemble.weights import weights_of
+    from mt_train.assemble.weights import averaged_of, weights_of
     from mt_train.engine.build import drawn_values
 
     model = build_on_meta(source.parts)
@@ -145,6 +149,8 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
                 f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
             )
     found = weights_of(source.parts, list(shapes), say, source.checkpoint, adapted=adapted)
+    if source.averaged is not None:
+        found = {**found, **fit_experts(source.parts, averaged_of(source.checkpoint, source.averaged), list(shapes))}
     is_drawn = source.checkpoint is not None and source.parts.weights_path is None  # a frozen base may be in no file
     if is_drawn or any(name.startswith(MEDIA) and name not in found for name in shapes):  # nor may a projector
         found = {**drawn_values(model, source.parts.config.train.seed), **found}
