@@ -28,8 +28,10 @@ from mt_tools.convert.adapter_readers import (
 
 
 def source(started_from: str | None, weights: Path | None = None, base_name: str | None = None) -> Any:
-    parts = SimpleNamespace(merged=())
-    return SimpleNamespace(started_from=started_from, weights=weights, base_name=base_name, parts=parts)
+    config = SimpleNamespace(model=SimpleNamespace(options=None))
+    parts, writer = SimpleNamespace(merged=(), config=config), SimpleNamespace(exported=lambda options: {})
+    named = {"started_from": started_from, "weights": weights, "base_name": base_name}
+    return SimpleNamespace(**named, parts=parts, writer=writer)
 
 
 def lora(ranks: dict[str, int], **config: Any) -> PeftForm:

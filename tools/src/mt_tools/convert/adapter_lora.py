@@ -19,6 +19,7 @@ from mt_core.adapters.peft import PREFIX
 from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 from mt_core.plugins.host import PluginHost
+from mt_tools.convert.adapter_experts import say_experts
 from mt_tools.convert.adapter_merge import TOLERANCE, refuse_changed, refuse_unmergeable
 from mt_tools.convert.adapter_readers import base_keys, say_base, say_merged, say_vllm
 from mt_tools.convert.card import card
@@ -68,7 +69,8 @@ def export_as_lora(
         write_tensors(stage / TENSORS[0], name_tensors(found))
         if source.parts.objective_component.head == "language":
             write_beside(stage, split_objective(open_model(source.checkpoint / "model"))[1])
-        write_json(stage / CONFIG, {**base_keys(source), **lora_config(found, model)})
+        config = lora_config(found, model)
+        write_json(stage / CONFIG, {**base_keys(source), **config})
         write_json(stage / WRITTEN, {"base": base_hashes(source)})
         (stage / "README.md").write_text(card(source, out.name, "float32", library="peft"), encoding="utf-8")
         del model
@@ -80,6 +82,7 @@ def export_as_lora(
     most = max(len(a_RE) for a_RE, _ in found.values())
     say_merged(source, say)
     say_base(source, say)
+    say_experts(source, sorted(found), config, say)
     if not merged:
         say_vllm(source, out, most, say)
     return apart

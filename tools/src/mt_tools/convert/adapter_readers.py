@@ -12,6 +12,7 @@ from mt_core.adapters.base import PeftForm
 from mt_core.errors import MtError, UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.weights import CONFIG, check_file, read_json
+from mt_tools.convert.adapter_experts import say_experts
 from mt_tools.convert.source import Say, Source
 from mt_train.adapters.portable import is_lora, module_of, rank_and_scale
 from mt_train.plugins.resolve import resolve
@@ -61,6 +62,7 @@ def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say
     """Say how the folder is served, and what of it others cannot read."""
     say_merged(source, say)
     say_base(source, say)
+    say_experts(source, sorted({name.rpartition(".")[0] for name in form.names}), form.config, say)
     if not is_lora(form):
         say(
             f"notice: peft reads this ({form.config['peft_type']}{' with DoRA' * bool(form.config.get('use_dora'))}); vLLM, SGLang and"

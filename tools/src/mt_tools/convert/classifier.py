@@ -39,7 +39,8 @@ def _find_class(config: Mapping[str, Any]) -> str | None:
     """Return the class of transformers that gives scores with a model of this type; ``None`` where it has none."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSES
 
-    return CLASSES.get(str(config.get("model_type")))
+    found = CLASSES.get(str(config.get("model_type")))
+    return None if found is None else str(found)
 
 
 def say_classifier(folder: Path, written: Sequence[str], say: Say) -> None:

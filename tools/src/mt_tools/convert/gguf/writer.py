@@ -20,6 +20,7 @@ from mt_tools.convert.gguf.architectures import (
     model_keys,
     scaling_keys,
 )
+from mt_tools.convert.gguf.ends import say_ends
 from mt_tools.convert.gguf.vocabulary import GgufVocabulary, read_vocabulary
 from mt_tools.convert.writing import check_free
 
@@ -170,7 +171,7 @@ def _write_keys(
     for key, value in {**model_keys(config, architecture), **scaling_keys(config)}.items():
         _ADD[type(value)](writer, f"{architecture.name}.{key}", value)
     _write_vocabulary(writer, vocabulary)
-    _write_special_ids(writer, folder, config, say)
+    _write_special_ids(writer, folder, config, vocabulary, say)
     template = read_template(folder)
     if template is None:
         say(
@@ -199,7 +200,9 @@ def _write_vocabulary(writer: Any, vocabulary: GgufVocabulary) -> None:
         writer.add_add_space_prefix(vocabulary.add_space_prefix)
 
 
-def _write_special_ids(writer: Any, folder: Path, config: Mapping[str, Any], say: Say) -> None:
+def _write_special_ids(
+    writer: Any, folder: Path, config: Mapping[str, Any], vocabulary: GgufVocabulary, say: Say
+) -> None:
     """Write the ids that begin and end a text, and whether a text gets them; llama.cpp has two that end one."""
     from transformers import AutoTokenizer
 
@@ -217,10 +220,7 @@ def _write_special_ids(writer: Any, folder: Path, config: Mapping[str, Any], say
         writer.add_eos_token_id(listed[0])
     if len(listed) > 1:
         writer.add_eot_token_id(listed[1])
-    if len(listed) > 2:
-        say(
-            f"notice: a GGUF file has two ids that end a text; {listed[2:]} end none in llama.cpp unless it knows their names"
-        )
+    say_ends(vocabulary, listed, say)
     if config.get("pad_token_id") is not None:
         writer.add_pad_token_id(config["pad_token_id"])
     writer.add_add_bos_token(begin is not None and ids[:1] == [begin])
