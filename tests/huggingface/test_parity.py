@@ -224,6 +224,17 @@ def test_a_cast_leaves_buffers_as_transformers_computes_them(
         assert torch.equal(found[name], value), name
 
 
+def test_a_model_whose_first_forward_only_evaluates_trains_afterwards(
+    pair: tuple[HuggingFaceModel, PreTrainedModel, Path],
+) -> None:
+    """As where a run collects answers, or evaluates, before its first step."""
+    ours, _, _ = pair
+    model, batch = HuggingFaceModel(ours.config), rows_of(ids_of(1, 8))
+    with torch.inference_mode():
+        model(batch)
+    model(batch).sum().backward()
+
+
 def test_first_values_are_spread_as_transformers_draws_them(
     pair: tuple[HuggingFaceModel, PreTrainedModel, Path],
 ) -> None:

@@ -35,6 +35,7 @@ KEYS: Mapping[str, str] = {
 
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", "swish", None),
+    "is_causal": (True,),
     "attention_dropout": (0.0, None),
     "partial_rotary_factor": (1.0, None),
     "quantization_config": (None,),
@@ -114,7 +115,7 @@ def read_config(file: Path, architectures: Sequence[Architecture]) -> dict[str, 
             f"{file} lacks {', '.join(missing)}; take the config.json that was published with the weights"
         )
     try:
-        refuse_values({**rope_parameters(config), **config}, file, found.fixed)
+        refuse_values({"is_causal": True, **rope_parameters(config), **config}, file, found.fixed)
         return {
             **found.ours,
             **_read_keys(given, found),
@@ -151,7 +152,7 @@ def refuse_values(config: Mapping[str, Any], file: Path, fixed: Mapping[str, tup
     """Raise ``WeightsError`` for a key whose value is not one of these."""
     if other := [key for key, known in fixed.items() if config.get(key) not in known]:
         said = ", ".join(f"{key}={config[key]!r} (supported: {fixed[key][0]!r})" for key in other)
-        raise WeightsError(f"{file} has {said}; use weights without it, or set the key to null if it plays no part")
+        raise WeightsError(f"{file} has {said}; use weights without it, or remove the key if it plays no part")
 
 
 def _read_keys(given: Mapping[str, Any], found: Architecture) -> dict[str, Any]:

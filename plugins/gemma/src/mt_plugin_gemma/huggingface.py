@@ -69,12 +69,13 @@ def _text_config(file: Path, config: Mapping[str, Any]) -> tuple[int, Mapping[st
 
 def _refuse_other_maths(file: Path, generation: int, config: Mapping[str, Any]) -> None:
     known = FIXED if generation == 2 else {**FIXED, "attn_logit_softcapping": (None,)}
+    config = {"is_causal": True, **config}
     other = {key: config[key] for key in known if config.get(key) not in known[key]}
     if other:
         said = "; ".join(
             f"{key}={value!r}, and {_describe_supported(known[key])} is supported" for key, value in other.items()
         )
-        raise WeightsError(f"{file} has {said}. Use weights without it, or set the key to null if it plays no part")
+        raise WeightsError(f"{file} has {said}. Use weights without it, or remove the key if it plays no part")
 
 
 def _describe_supported(allowed: tuple[Any, ...]) -> str:
@@ -96,12 +97,15 @@ def _shape(file: Path, generation: int, config: Mapping[str, Any]) -> dict[str, 
 
 
 def _global_every(file: Path, generation: int, given: Mapping[str, Any]) -> int:
-    """Read the pattern from ``layer_types``, or in older files from the pattern's length."""
-    usual = int(given.get("sliding_window_pattern") or given.get("_sliding_window_pattern") or GLOBAL_EVERY[generation])
-    types = given.get("layer_types")
+    """Read the pattern from ``layer_types``, or in older files of generation 3 from ``sliding_window_pattern``.
+
+    transformers takes the length of a pattern from nothing else: every second block of generation 2 is global.
+    """
+    types, default = given.get("layer_types"), GLOBAL_EVERY[generation]
     if types is None:
-        return usual
-    first = types.index("full_attention") + 1 if "full_attention" in types else max(usual, len(types) + 1)
+        return int(given.get("sliding_window_pattern", default)) if generation == 3 else default
+    longest = int(given.get("sliding_window_pattern") or default)  # as long as it was, where no block is global
+    first = types.index("full_attention") + 1 if "full_attention" in types else max(longest, len(types) + 1)
     if types != ["sliding_attention" if (index + 1) % first else "full_attention" for index in range(len(types))]:
         raise WeightsError(
             f"{file} has layer_types that do not repeat ({', '.join(map(str, types))}); supported are sliding_attention"

@@ -73,6 +73,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "attention_dropout": (0, None),
     "tie_word_embeddings": (True, None),
     "use_bidirectional_attention": (False, None),
+    "is_causal": (True,),
     "quantization_config": (None,),
 }
 """Keys that change the maths or the encoding, and the values that this family has."""

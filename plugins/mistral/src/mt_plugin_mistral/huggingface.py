@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import WeightsError
 from mt_core.weights import (
     FIXED,
     KEYS,
@@ -36,23 +35,12 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def _read(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """All blocks have the window."""
-    found = read_windows(config, file)
-    if found.get("window_pattern", ["window"]) != ["window"]:
-        raise WeightsError(
-            f"{file} has layer_types={config['layer_types']} for MistralForCausalLM, whose blocks are alike; "
-            "transformers reads them in MinistralForCausalLM alone: set architectures to it, or leave layer_types out"
-        )
-    return found
-
-
 MISTRAL = Architecture(
     name="MistralForCausalLM",
     model_type="mistral",
     ours={"window_pattern": ("window",), "n_experts": None},
     defaults=DEFAULTS,
-    read=_read,
+    read=read_windows,  # with layer_types, transformers' AutoConfig makes it a Ministral
     write=lambda config: {"sliding_window": config.window},
 )
 MINISTRAL = Architecture(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from mt_core import DecoderConfig
+from mt_core import WindowedDecoderConfig
 
 
-class SmolLMConfig(DecoderConfig):
-    """A decoder's sizes, and which blocks know no positions (https://arxiv.org/abs/2501.18795)."""
+class SmolLMConfig(WindowedDecoderConfig):
+    """A decoder's sizes, which blocks know no positions (https://arxiv.org/abs/2501.18795), and which have a window, if any has."""
 
     rope_theta: float = Field(2e6, gt=1, description="base of the rotary wavelengths")
     tie_embeddings: bool = Field(True, description="the head's weight is the embedding's")

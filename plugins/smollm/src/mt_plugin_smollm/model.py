@@ -21,6 +21,7 @@ class SmolLM(DecoderModel):
 
 def build_block(config: SmolLMConfig, rotary: Rotary, index: int) -> Block:
     """Build one block."""
-    attention = GroupedQueryAttention(config, index, rotary if config.has_rope(index) else None)
+    turned = rotary if config.has_rope(index) else None
+    attention = GroupedQueryAttention(config, index, turned, window=config.window_of(index))
     norm = partial(RMSNorm, eps=config.norm_eps)
     return Block(attention, GatedMLP(config.dim, config.ffn_dim), dim=config.dim, norm=norm)
