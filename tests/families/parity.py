@@ -15,6 +15,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from tests.families.forward import (
+    TOLERANCE,
     BaseForward,
     Distance,
     MakePair,
@@ -44,6 +45,7 @@ SHAPE: dict[str, Any] = {
     "rope_theta": 2e4,
 }
 """Nothing is a default of anybody."""
+REMOVED = "removed"
 YARN: dict[str, Any] = {"type": "yarn", "factor": 4.0, "original_max_seq_len": 16}
 
 
@@ -54,6 +56,7 @@ class BaseParity(BaseForward):
         **BaseForward.parameters,
         "cached": "cases",
         "refusal": "refused",
+        "foreign": "of_others",
         "fault": "impossible",
         "described": "configs",
         "size": "sizes",
@@ -72,6 +75,8 @@ class BaseParity(BaseForward):
     """Size → its published ``config.json``, the keys that say something."""
     refused: ClassVar[Mapping[str, tuple[Mapping[str, Any], str]]]
     """What is said → changes of the first case's ``config.json``, and a pattern of the error."""
+    of_others: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """What another hand wrote → changes of the first case's ``config.json``; ``REMOVED`` leaves a key out."""
     read_otherwise: ClassVar[Set[str]] = frozenset()
     """Keys without which a config is written in another way, or with which transformers is at odds with itself."""
     impossible: ClassVar[Mapping[str, tuple[Mapping[str, Any], str]]] = {}
@@ -168,6 +173,18 @@ class BaseParity(BaseForward):
         assert self.config(**read_config(tmp_path / CONFIG, self.architectures)) == config
         theirs = AutoConfig.from_pretrained(tmp_path)
         assert (theirs.num_hidden_layers, theirs.vocab_size) == (config.n_layers, config.vocab_size)
+
+    def test_a_config_json_of_another_hand_is_the_model_that_transformers_makes_of_it(
+        self, foreign: str, tmp_path: Path, distance: Distance
+    ) -> None:
+        written = self.exported(self.config(**{**self.shape, **next(iter(self.cases.values()))}))
+        content = {**written, **self.of_others[foreign]}
+        (tmp_path / CONFIG).write_text(json.dumps({key: x for key, x in content.items() if x != REMOVED}))
+        config = self.config(**read_config(tmp_path / CONFIG, self.architectures))
+        ours, theirs = make_models(type(self).model, config, AutoConfig.from_pretrained(tmp_path).to_dict())
+        with torch.no_grad():
+            batch = rows([40])
+            assert distance(ours.head(ours(batch)), theirs(batch.input_ids).logits) < TOLERANCE
 
     # --------------------------------------------------------------------------------------------------------- refusals
 

@@ -88,6 +88,23 @@ def test_a_config_of_transformers_4_is_read(pair: Callable[..., Any], tmp_path: 
     assert_same(load_model(tmp_path), theirs)
 
 
+PATTERNS = {
+    "2, window 7": {"sliding_window_pattern": 3, "_sliding_window_pattern": 3},
+    "3, window 5": {"sliding_window_pattern": "removed", "_sliding_window_pattern": 2},
+    "3, window 1": {"sliding_window_pattern": 3},
+}
+"""Case → keys of a file without ``layer_types``, of which transformers reads the last one alone."""
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_global_blocks_without_layer_types_are_those_that_transformers_takes(
+    name: str, pair: Callable[..., Any], tmp_path: Path
+) -> None:
+    pair(name)[1].save_pretrained(tmp_path)
+    edit_config(tmp_path, layer_types="removed", **PATTERNS[name])
+    assert_same(load_model(tmp_path), AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager"))
+
+
 GOOGLES_4B = {
     "architectures": ["Gemma3ForConditionalGeneration"],
     "model_type": "gemma3",
@@ -199,6 +216,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "untied": ("2, window 7", {"tie_word_embeddings": False}, "tie_word_embeddings=False, and True is supported"),
     "biases": ("3, window 5", {"attention_bias": True}, "attention_bias=True, and False is supported"),
     "exact gelu": ("2, window 7", {"hidden_activation": "gelu"}, "'gelu_pytorch_tanh' is supported"),
+    "attention that is not causal": ("2, window 7", {"is_causal": False}, "is_causal=False"),
     "both directions": ("3, window 5", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True"),
     "quantised": ("3, window 5", {"quantization_config": {"bits": 4}}, "only null is supported"),
     "a cap of scores in 3": ("3, window 5", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0"),

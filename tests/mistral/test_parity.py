@@ -60,6 +60,11 @@ class TestMistral(BaseParity):
         "7b-v0.1": _PLAIN,
         "7b": {**_PLAIN, "rope_theta": 1000000.0, "sliding_window": None, "vocab_size": 32768},
     }
+    of_others = {
+        "blocks of two kinds": {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+        "blocks of two kinds, irregular": {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+        "blocks without a window, and one": {"layer_types": ["full_attention"] * 3},
+    }
     refused = {
         "another model": (
             {"architectures": ["LlamaForCausalLM"]},
@@ -70,10 +75,6 @@ class TestMistral(BaseParity):
             "router_jitter_noise=0.1",
         ),
         "gelu": ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
-        "blocks of two kinds": (
-            {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
-            "set architectures to it",
-        ),
         "blocks of another kind": ({"layer_types": ["chunked_attention"] * 3}, "layer_types chunked_attention"),
         "dynamic scaling": ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'; this family reads"),
     }
