@@ -64,6 +64,15 @@ class TestMistral(BaseParity):
         "blocks of two kinds": {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
         "blocks of two kinds, irregular": {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
         "blocks without a window, and one": {"layer_types": ["full_attention"] * 3},
+        "YaRN with null for what is true where it is left out": {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 16,
+                "truncate": None,
+            }
+        },
     }
     refused = {
         "another model": (

@@ -140,6 +140,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another class": ({"architectures": ["OtherForCausalLM"]}, "OtherForCausalLM; this family reads Plain.* and Odd"),
     "a mixture": ({"architectures": ["PlainMoeForCausalLM"]}, "a mixture of experts"),
     "nothing": ({"architectures": None}, "describes no architecture"),
+    "values by layer": ({"per_layer_config": {"1": {"skip": ["mlp"]}}}, "per_layer_config="),
     "bidirectional attention": ({"is_causal": False}, r"is_causal=False \(supported: True\); .* remove the key if"),
     "no direction, which transformers takes for both": ({"is_causal": None}, "is_causal=None"),
     "another activation": ({"hidden_act": "gelu"}, r"hidden_act='gelu' \(supported: 'silu'\)"),

@@ -39,6 +39,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "attention_dropout": (0.0, None),
     "partial_rotary_factor": (1.0, None),
     "quantization_config": (None,),
+    "per_layer_config": (None, {}),
 }
 """Keys of ``config.json`` that change the result → the values that a family supports by default."""
 

@@ -49,6 +49,8 @@ def read_rope(config: Mapping[str, Any], file: Path, kinds: Sequence[str]) -> di
             f"{file} has {', '.join(unknown)} in a rotary scaling {kind!r}, which does not read it; "
             "remove it if it plays no part"
         )
+    if "truncate" in given:
+        given["truncate"] = given["truncate"] or False  # transformers reads null so, and only a key left out as true
     scaling = {_ROPE_KEYS[key]: value for key, value in given.items() if value is not None}
     return {"rope_theta": float(theta), **_read_scaling(ROPE_TYPES[kind], scaling, config, file)}
 

@@ -75,6 +75,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "use_bidirectional_attention": (False, None),
     "is_causal": (True,),
     "quantization_config": (None,),
+    "per_layer_config": (None, {}),
 }
 """Keys that change the maths or the encoding, and the values that this family has."""
 
