@@ -198,7 +198,8 @@ class BaseParity(BaseForward):
         config = self.exported(self.config(**{**self.shape, **next(iter(self.cases.values()))}))
         if "rope_scaling" in change:
             config.pop("rope_parameters")
-        (tmp_path / CONFIG).write_text(json.dumps({**config, **change}))
+        content = {**config, **change}
+        (tmp_path / CONFIG).write_text(json.dumps({key: x for key, x in content.items() if x != REMOVED}))
         with pytest.raises(WeightsError, match=said):
             read_config(tmp_path / CONFIG, self.architectures)
 

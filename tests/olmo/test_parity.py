@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.families.parity import YARN, BaseParity
+from tests.families.parity import REMOVED, YARN, BaseParity
 
 from mt_plugin_olmo.config import OlmoConfig
 from mt_plugin_olmo.huggingface import ARCHITECTURES, HUGGINGFACE
@@ -25,6 +25,14 @@ _7B: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 _THIRD = {"generation": 3, "window": 5, "window_pattern": ("window", "window", "full")}
+
+_LATER: dict[str, Any] = {
+    "architectures": ["Olmo3ForCausalLM"],
+    "model_type": "olmo3",
+    "sliding_window": 5,
+    "rope_parameters": REMOVED,
+}
+_LINEAR, _BASE = {"rope_type": "linear", "factor": 4.0}, {"rope_type": "default", "rope_theta": 2e3}
 
 
 class TestOlmo(BaseParity):
@@ -71,7 +79,15 @@ class TestOlmo(BaseParity):
             "vocab_size": 100278,
         },
     }
-    read_otherwise = frozenset({"rope_parameters"})  # transformers takes rope_theta for one kind of block alone
+    of_others = {
+        "3, stretched as release 4 writes it": {**_LATER, "rope_theta": REMOVED, "rope_scaling": _LINEAR},
+        "3, stretched beside parameters by kind": {
+            **_LATER,
+            "rope_theta": REMOVED,
+            "rope_scaling": _LINEAR,
+            "rope_parameters": {"full_attention": _BASE, "sliding_attention": _BASE},
+        },
+    }
     refused = {
         "the first generation": ({"architectures": ["OlmoForCausalLM"]}, "OlmoForCausalLM; this family reads Olmo2"),
         "a mixture": ({"architectures": ["OlmoeForCausalLM"]}, "OlmoeForCausalLM.*mixture of experts"),
@@ -86,6 +102,18 @@ class TestOlmo(BaseParity):
                 },
             },
             "for sliding_attention; supported: default",
+        ),
+        "a base of blocks without a window alone": (
+            {**_LATER, "rope_scaling": None},
+            r"rotary base 20000.0 for blocks that see all, and 500000.0 for those with a window",
+        ),
+        "a base of blocks with a window alone": (
+            {**_LATER, "rope_parameters": {"full_attention": _BASE}},
+            r"rotary base 2000.0 for blocks that see all, and 500000.0",
+        ),
+        "parameters that are not by kind of block": (
+            {**_LATER, "rope_parameters": _LINEAR},
+            "put them under full_attention",
         ),
     }
     impossible = {

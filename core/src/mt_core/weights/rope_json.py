@@ -60,7 +60,8 @@ def rope_of_full_blocks(config: Mapping[str, Any], file: Path) -> dict[str, Any]
     by_kind = config.get("rope_parameters") or {}
     if "full_attention" not in by_kind:
         return dict(config)
-    full, window = by_kind["full_attention"], by_kind.get("sliding_attention") or {}
+    full = {**by_kind["full_attention"], **(config.get("rope_scaling") or {})}
+    window = by_kind.get("sliding_attention") or {}
     if window.get("rope_type", "default") != "default" or window.get("rope_theta") not in (
         None,
         full.get("rope_theta"),
@@ -68,7 +69,7 @@ def rope_of_full_blocks(config: Mapping[str, Any], file: Path) -> dict[str, Any]
         raise WeightsError(
             f"{file} has rope_parameters {window} for sliding_attention; supported: default, and one base"
         )
-    return {**config, "rope_parameters": full}
+    return {**config, "rope_parameters": full, "rope_scaling": None}
 
 
 def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
