@@ -150,6 +150,14 @@ def test_a_key_that_a_file_leaves_out_is_what_transformers_takes(size: str, tmp_
     assert_left_out_keys_are_those_of_transformers(content, KNOWN, DeepseekConfig, tmp_path)
 
 
+@pytest.mark.parametrize("said", [True, False, None])
+def test_weights_add_up_where_they_do_in_transformers(said: bool | None, tmp_path: Path) -> None:
+    """Null there is false, and a key that is left out true."""
+    (tmp_path / CONFIG).write_text(json.dumps({**PUBLISHED["v3"], "norm_topk_prob": said}))
+    theirs = AutoConfig.from_pretrained(tmp_path)
+    assert read_config(tmp_path / CONFIG, KNOWN)["normalise"] is bool(theirs.norm_topk_prob)
+
+
 # ------------------------------------------------------------------------------------------------- reading and writing
 
 

@@ -83,8 +83,8 @@ def read_second(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def read_third(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """V3: always groups; weights add up to the factor unless the file says otherwise."""
-    return {**read_more(config, file), **_groups(config), "normalise": config.get("norm_topk_prob") is not False}
+    """V3: always groups; weights add up to the factor unless the file says otherwise, with null too."""
+    return {**read_more(config, file), **_groups(config), "normalise": bool(config.get("norm_topk_prob", True))}
 
 
 def _groups(config: Mapping[str, Any]) -> dict[str, Any]:
