@@ -96,6 +96,8 @@ ON_PAPER: dict[str, tuple[Callable[[Path], None], str]] = {
     "state": (config(model_type="rwkv"), "'rwkv' is not trained here: "),
     "another head": (config(architectures=["MistralForTokenClassification"]), "reads MistralForCausalLM"),
     "fewer bits": (config(quantization_config={"quant_method": "gptq"}), "weights in fewer bits are not read"),
+    "both directions": (config(is_causal=False), "is_causal is False: attention in both directions"),
+    "both directions, by null": (config(is_causal=None), "is_causal is None: attention in both directions"),
     "rotary": (config(rope_parameters={"rope_type": "axial"}), "'axial' is not known for mistral; known are default"),
     "in layers": (
         config(model_type="gemma3_text", architectures=None, rope_scaling={"type": "dynamic", "factor": 2.0}),

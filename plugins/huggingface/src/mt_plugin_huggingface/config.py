@@ -100,6 +100,11 @@ def fault_of(content: Mapping[str, Any]) -> str | None:
         return f"it describes {', '.join(map(str, stated))}; of {kind.name} this family reads {kind.architecture}"
     if content.get("quantization_config"):
         return "it has quantization_config: weights in fewer bits are not read; take the weights they were made from"
+    if content.get("is_causal", True) is not True:  # transformers takes null as false
+        return (
+            f"is_causal is {content['is_causal']!r}: attention in both directions, as of models that embed texts, is not trained here;"
+            " take weights of a causal model"
+        )
     wrong = [name for name in kind.names if not _is_count(kind.value(content, name))]
     if wrong:
         return f"{kind.names[wrong[0]]} is {kind.value(content, wrong[0])!r}, and must be a whole number above 0"
