@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.families.parity import YARN, BaseParity
+from tests.families.parity import REMOVED, YARN, BaseParity
 
 from mt_plugin_glm.config import GlmConfig
 from mt_plugin_glm.huggingface import ARCHITECTURES, HUGGINGFACE
@@ -55,6 +55,13 @@ class TestGlm(BaseParity):
             "num_attention_heads": 48,
             "num_hidden_layers": 61,
         },
+    }
+    of_others = {
+        "a part of each head, in the old key and beside it": {
+            "partial_rotary_factor": 0.25,
+            "rope_parameters": REMOVED,
+            "rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.75},
+        }
     }
     refused = {
         "the generation before": ({"architectures": ["GlmForCausalLM"]}, "GlmForCausalLM; this family reads Glm4"),

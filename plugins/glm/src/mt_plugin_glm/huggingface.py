@@ -15,7 +15,7 @@ from .config import GlmConfig
 
 
 def _read(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    rope = config.get("rope_parameters") or {}
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     return {"rotary_part": rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 0.5}
 
 
