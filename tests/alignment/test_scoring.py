@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mt_core import WeightsError
+from mt_core import WeightsError, conversation
 from mt_plugin_alignment.objectives.shapes import read_answers
 from mt_plugin_alignment.score_command import main
 from mt_plugin_alignment.scoring import Scorer, best_row, score_rows
@@ -103,6 +103,28 @@ def test_a_prompt_with_choices_that_is_written_out_beside_answers_stands_as_it_i
     asked = {"id": "rows:1", "prompt": "x or y?\nA. x\nB. y\nAnswer:", "choices": ["x", "y"], "answer": 1}
     (turn,) = read_answers({**asked, "responses": ["A", "B"]}).prompt
     assert turn["content"] == asked["prompt"]
+
+
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ({"prompt": [{"role": "user", "content": "say 1"}], "tools": TOOLS}, ["messages", "tools"]),
+        ({"prompt": "say 1", "tools": TOOLS}, ["messages", "tools"]),
+        ({"instruction": "say", "input": "1", "system": "Be brief."}, ["system", "instruction", "input", "output"]),
+        ({"instruction": "say", "input": "1", "history": [["a", "b"]]}, ["history", "instruction", "input", "output"]),
+    ],
+)
+def test_a_best_row_has_tools_and_input_where_sft_finds_them(asked: dict[str, Any], fields: list[str]) -> None:
+    row = {"id": "rows:1", **asked, "responses": ["it is 1", "zq"]}
+    best = best_row(row, {"best": 1, "scores": [0.0, 2.0]})
+    assert list(best) == [*fields, "score"]
+    scored = read_answers(row)
+    turns = [{key: value for key, value in turn.items() if key != "raw"} for turn in (*scored.prompt, *scored.answers[1])]
+    read = [{key: value for key, value in turn.items() if key != "raw"} for turn in conversation({"id": "best:1", **best})]
+    assert read == turns
 
 
 def test_scores_do_not_depend_on_who_is_scored_beside_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,9 @@ TEXTS = [
     (3, '{"name": "f", "function": ["f"]}', '{"name": "f", "function": ["f"]}', []),
     (0, '<tool_call>{"function": "f", "arguments": {}}</tool_call>', "", ["f"]),
     (3, '{"answer": 5}', '{"answer": 5}', []),
+    (3, '{"name": "Ann", "age": 3}', '{"name": "Ann", "age": 3}', []),
+    (3, '[{"name": "Ann"}, {"name": "Bob"}]', '[{"name": "Ann"}, {"name": "Bob"}]', []),
+    (0, '<tool_call>{"name": "f"}</tool_call>', "", ["f"]),
     (3, "Plain text {", "Plain text {", []),
 ]
 

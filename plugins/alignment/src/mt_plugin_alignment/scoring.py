@@ -148,9 +148,17 @@ def _require_finite(row_id: str, scores: Sequence[float]) -> None:
 def best_row(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the prompt of a row with its best answer, in the form that ``sft`` reads."""
     each = read_answers(row)
-    answer = each.answers[found["best"]]
-    plain = all(set(turn) <= {"role", "content", "raw"} for turn in (*each.prompt, *answer))
-    if plain and len(each.prompt) == 1 and each.prompt[0].get("raw") and len(answer) == 1:
-        return {"prompt": each.prompt[0]["content"], "response": answer[0]["content"], "score": max(found["scores"])}
+    answer, score = each.answers[found["best"]], max(found["scores"])
     turns = [{key: value for key, value in turn.items() if key != "raw"} for turn in (*each.prompt, *answer)]
-    return {"messages": turns, "score": max(found["scores"])}
+    tools = turns[0].pop("tools", None)  # templates find them in the first turn, rows have them beside their turns
+    plain = tools is None and len(answer) == 1 and turns[-1].keys() == {"role", "content"}
+    if plain and len(each.prompt) == 1 and each.prompt[0].get("raw") and turns[0].keys() == {"role", "content"}:
+        return {"prompt": turns[0]["content"], "response": turns[-1]["content"], "score": score}
+    if plain and each.prompt and "input" in each.prompt[-1]:  # which the template alpaca tells from the instruction
+        asked = {name: row[name] for name in _ALPACA if row.get(name) is not None}
+        return {**asked, "output": turns[-1]["content"], "score": score}
+    return {"messages": turns, **({} if tools is None else {"tools": tools}), "score": score}
+
+
+_ALPACA = ("system", "history", "instruction", "input")
+"""Fields of a row of Alpaca's before its answer."""

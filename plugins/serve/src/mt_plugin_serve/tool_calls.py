@@ -63,7 +63,7 @@ class CallFormat:
             if found is None:
                 raise ValueError("no call begins here")
             value, at = _DECODER.raw_decode(text, found.end())
-            yield from _read(value, found.groupdict().get("name"))
+            yield from _read(value, found.groupdict().get("name"), bare=self.bare)
             rest = re.compile(r"\s*" + re.escape(self.closing)).match(text, at)
             if rest is None:
                 raise ValueError("the call does not end")
@@ -77,7 +77,7 @@ def _count_begun(text: str, openings: Sequence[str]) -> int:
     return next((size for size in sizes if any(opening.startswith(text[-size:]) for opening in openings)), 0)
 
 
-def _read(value: Any, name: str | None) -> Iterator[Call]:
+def _read(value: Any, name: str | None, *, bare: bool) -> Iterator[Call]:
     if name is not None:
         yield _call(name, value)
         return
@@ -89,7 +89,9 @@ def _read(value: Any, name: str | None) -> Iterator[Call]:
             function = {**each, "name": function}
         if not isinstance(function, dict):
             raise ValueError("a function is a name, or an object")
-        yield _call(function.get("name"), function.get("arguments", function.get("parameters", {})))
+        # an answer may be JSON with a name, too, as of a person; a mark in front says that it is a call
+        without = None if bare else {}
+        yield _call(function.get("name"), function.get("arguments", function.get("parameters", without)))
 
 
 def _call(name: Any, arguments: Any) -> Call:
