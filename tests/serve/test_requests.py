@@ -217,6 +217,20 @@ def test_what_clashes_is_told(server: Server) -> None:
         assert (status, answer["error"]["param"]) == (400, named), answer
 
 
+def test_a_message_names_fields_of_the_request_and_values_that_it_takes(server: Server) -> None:
+    for path, fields, says in [
+        (TEXT, {"min_new_tokens": 5}, "min_new_tokens 5 is above max_tokens 2"),
+        (CHAT, {"max_tokens": None, "max_completion_tokens": 2, "min_new_tokens": 5}, "above max_completion_tokens 2"),
+        (TEXT, {"choices": ["a long one"]}, "and max_tokens is 2; set it to 11 or more"),
+        (CHAT, {"temperature": 1e-5}, "temperature has to be 0, for the likeliest token, or at least 0.001; got 1e-05"),
+        (TEXT, {"prompt": ""}, "prompt is empty; give some text to continue, or the id of a token"),
+    ]:
+        status, answer, _ = server.ask("POST", path, asked(path, **fields))
+        assert status == 400
+        assert says in answer["error"]["message"]
+        assert "max_new_tokens" not in answer["error"]["message"]
+
+
 def test_texts_are_tokenized_as_the_model_gets_them(server: Server) -> None:
     status, found, _ = server.ask("POST", "/tokenize", {"messages": MESSAGES})
     assert status == 200

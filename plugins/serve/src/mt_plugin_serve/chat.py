@@ -16,7 +16,7 @@ from .fields import Fields, flag, only, show, text, whole
 from .messages import read_messages, read_tools, with_tools
 from .models import Models, ServedModel
 from .plans import Form, Plan, Text, TextOptions, build_requests, refuse_too_many
-from .sampling import MOST_TOKENS, read_sampling, read_streaming
+from .sampling import MOST_TOKENS, name_of_most, read_sampling, read_streaming
 from .scores import chat_scores
 from .tool_calls import CallReader
 
@@ -59,6 +59,7 @@ def plan_chat(raw: Mapping[str, Any], models: Models, capacity: int) -> Plan:
         converses=True,
         top=top,
         end_ids=reader.end_ids if reader else (),
+        bound=name_of_most(fields),
     )
     texts = []
     for index, (_, request) in enumerate(build_requests(options, [prompt], ["messages"])):

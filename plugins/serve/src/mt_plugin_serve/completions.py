@@ -77,6 +77,8 @@ def _is_ids(value: Any) -> bool:
 def _ids(model: ServedModel, prompt: str | list[int], name: str) -> list[int]:
     if not isinstance(prompt, str):
         return prompt
+    if not prompt:
+        raise ApiError(f"{name} is empty; give some text to continue, or the id of a token", field="prompt")
     try:
         return text_ids(model.loaded, prompt)
     except MtError as error:

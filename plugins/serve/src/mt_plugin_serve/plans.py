@@ -104,6 +104,8 @@ class TextOptions:
     end_ids: tuple[int, ...] = ()
     least: int = 1
     """New tokens that a prompt leaves room for; none where it is only echoed."""
+    bound: str = "max_tokens"
+    """Field of the request that bounds the new tokens."""
 
 
 def build_requests(
@@ -117,7 +119,8 @@ def build_requests(
         template = options.model.template if options.converses else None
         continuer = Continuer(options.model.loaded, options.sampling.config, template, joins=not options.converses)
     except MtError as error:
-        raise ApiError(str(error), field="stop" if options.sampling.config.stop else "choices") from error
+        said = str(error).replace("max_new_tokens", options.bound)
+        raise ApiError(said, field="stop" if options.sampling.config.stop else "choices") from error
     for place, (prompt, name) in enumerate(zip(prompts, names, strict=True)):
         _check_room(options, prompt, name)
         try:

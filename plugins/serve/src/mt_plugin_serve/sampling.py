@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mt_core import MtError
-from mt_core.generation import GenerationConfig, SamplingRules
+from mt_core.generation import GenerationConfig, SamplingRules, find_faults
 
 from .errors import ApiError
 from .fields import Fields, flag, mapping, number, only, show, texts, whole
@@ -21,6 +20,8 @@ MOST_CHOICES = 128
 MOST_STOPS = 64
 MOST_TOKENS = 10**7
 MOST_BIASES = 4096
+LEAST_TEMPERATURE = 0.001
+"""Below it logits overflow; 0 is no division."""
 MOST_ALLOWED = 10_000
 """Texts of ``choices``."""
 
@@ -54,7 +55,7 @@ REFUSED = {
 
 
 def read_sampling(fields: Fields, vocabulary: int, most: int) -> Sampling:
-    """Return how texts are chosen; ``most`` are the new tokens of each. Raises ``ApiError``."""
+    """Return how texts are chosen; ``most`` are the new tokens of each. Raises ``ApiError`` in the names of the request's fields."""
     fields.refuse(REFUSED)
     n = fields.take("n", whole(1, MOST_CHOICES), 1)
     bias = fields.take("logit_bias", lambda value: read_bias(mapping(value), vocabulary), ())
@@ -63,17 +64,27 @@ def read_sampling(fields: Fields, vocabulary: int, most: int) -> Sampling:
     # without one every request draws anew
     seed = fields.take("seed", whole(-(2**63), 2**63 - 1), secrets.randbits(63))
     rules = _read_rules(fields)
-    try:
-        config = GenerationConfig(
-            rules=SamplingRules(**rules), max_new_tokens=most, stop=stop, choices=choices, seed=seed
-        )
-    except MtError as error:
-        raise ApiError(str(error), field=_find_named(str(error), {**rules, "stop": 0, "choices": 0})) from error
-    return Sampling(config, n, bias)
+    own = {"max_new_tokens": most, "stop": stop, "choices": choices, "seed": seed}
+    if faults := find_faults({**rules, **own}, lambda name: name_of_most(fields) if name == "max_new_tokens" else name):
+        raise ApiError("; ".join(faults), field=_find_named(faults[0], {**rules, "stop": 0, "choices": 0}))
+    return Sampling(GenerationConfig(rules=SamplingRules(**rules), **own), n, bias)
+
+
+def name_of_most(fields: Fields) -> str:
+    """Return the field that bounds the new tokens of this request, which has one of two names."""
+    return "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
+
+
+def _temperature(value: Any) -> float:
+    """A temperature; 0 takes the likeliest token."""
+    found = number(0, 1000)(value)
+    if 0 < found < LEAST_TEMPERATURE:
+        raise ValueError(f"has to be 0, for the likeliest token, or at least {LEAST_TEMPERATURE:g}; got {show(value)}")
+    return found
 
 
 def _read_rules(fields: Fields) -> dict[str, Any]:
-    temperature = fields.take("temperature", number(0, 1000), 1.0)
+    temperature = fields.take("temperature", _temperature, 1.0)
     drawing = {
         "top_p": fields.take("top_p", number(0, 1), 1.0),
         "top_k": fields.take("top_k", whole(1, MOST_TOKENS), None),
