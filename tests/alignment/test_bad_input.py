@@ -24,8 +24,8 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Train on the good rows and one more; gives the exit code and all that was printed."""
     monkeypatch.chdir(tmp_path)
 
-    def run(row: dict[str, Any], *words: str, objective: str = "dpo") -> tuple[int, str]:
-        Path("rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [*GOOD, row]))
+    def run(row: dict[str, Any], *words: str, objective: str = "dpo", good: Any = GOOD) -> tuple[int, str]:
+        Path("rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [*good, row]))
         given = ["--model", "llama", "--objective", objective, "--dataset", "jsonl", "--dataset.path", "rows.jsonl"]
         sizes = ["--model.dim", "16", "--model.n-layers", "1", "--model.n-heads", "2", "--model.n-kv-heads", "2"]
         more = ["--train.sequence-len", "64", "--output", "run"]
@@ -127,6 +127,23 @@ def test_labelled_answers_and_pairs_are_trained_on_together_and_evaluated(train:
     (found,) = json.loads(Path("run/eval/001/metrics.json").read_text())["results"]
     for name in ("loss", "kl", "reward_desirable"):
         assert found[name] == pytest.approx(last[f"eval_{name}"], rel=1e-4, abs=1e-6), name
+
+
+def test_a_kind_of_answer_that_neither_a_step_nor_the_held_out_rows_have_has_no_figure(train: Train) -> None:
+    """A log-probability of 0 would be that of a certain answer."""
+    bad = [{"prompt": f"{number} + 1 = ", "response": "?", "label": False} for number in range(12)]
+    row = {"prompt": "q", "response": "a", "label": False}
+    words = ["--data.eval", "4", "--eval.every-steps", "1", "--train.steps", "1"]
+    code, said = train(row, *words, objective="kto", good=bad)
+    assert code == 0, said
+    (line,) = map(json.loads, Path("run/metrics.jsonl").read_text().splitlines())
+    for prefix in ("", "eval_"):
+        assert {f"{prefix}reward_undesirable", f"{prefix}logp_undesirable", f"{prefix}kl"} <= line.keys()
+    assert [name for name in line if name.endswith("_desirable")] == []
+    assert mt_eval(["--run", "run"]) == 0
+    (found,) = json.loads(Path("run/eval/001/metrics.json").read_text())["results"]
+    assert "logp_undesirable" in found
+    assert "logp_desirable" not in found
 
 
 def test_bad_rows_that_are_passed_over_are_counted(train: Train) -> None:

@@ -64,7 +64,7 @@ def read_sampling(fields: Fields, vocabulary: int, most: int) -> Sampling:
     # without one every request draws anew
     seed = fields.take("seed", whole(-(2**63), 2**63 - 1), secrets.randbits(63))
     rules = _read_rules(fields)
-    own = {"max_new_tokens": most, "stop": stop, "choices": choices, "seed": seed}
+    own: dict[str, Any] = {"max_new_tokens": most, "stop": stop, "choices": choices, "seed": seed}
     if faults := find_faults({**rules, **own}, lambda name: name_of_most(fields) if name == "max_new_tokens" else name):
         raise ApiError("; ".join(faults), field=_find_named(faults[0], {**rules, "stop": 0, "choices": 0}))
     return Sampling(GenerationConfig(rules=SamplingRules(**rules), **own), n, bias)

@@ -210,7 +210,9 @@ class Engine(EngineParameters):
     def _result(self, values: list[float], size: StepSize, *, applied: bool) -> StepResult:
         """``values``: loss sum, token count, the pairs of terms, metrics and blocks' figures, the wishes to stop, and the norm."""
         terms, metrics = self._reported()
-        further, figures = mean_figures(values[2:-2], terms, (*metrics, *(self.block_figures.names or ())))
+        further, figures = mean_figures(
+            values[2:-2], terms, (*metrics, *(self.block_figures.names or ())), weight=size.weight
+        )
         return StepResult(
             loss=mean_of(values[0], size.weight) + further,
             grad_norm=values[-1],
@@ -268,7 +270,7 @@ class Engine(EngineParameters):
             self._engine(batch, *cache)
 
     def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
-        further, figures = mean_figures(values[2:], *self._reported())
+        further, figures = mean_figures(values[2:], *self._reported(), weight=values[1])
         named = {f"eval_{name}": value for name, value in figures.items()}
         return {"eval_loss": mean_of(values[0], values[1]) + further, **named}
 

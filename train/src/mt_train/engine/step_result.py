@@ -60,7 +60,18 @@ def measure_size(objective: Any, window: Sequence[Batch], process: Process, *, c
     return StepSize(weight, round(tokens or weight), dict(zip(terms[0], others, strict=True)))
 
 
-def mean_figures(pairs: Sequence[float], terms: Sequence[str], others: Sequence[str]) -> tuple[float, dict[str, float]]:
-    """Return what further terms add to the loss, and the means of all pairs of sum and count by name, these terms included."""
-    means = {name: mean_of(pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate((*terms, *others))}
+def mean_figures(
+    pairs: Sequence[float], terms: Sequence[str], others: Sequence[str], *, weight: float
+) -> tuple[float, dict[str, float]]:
+    """Return what further terms add to the loss, and the means of all pairs of sum and count by name, these terms included.
+
+    ``weight`` divides the loss. Where it is above 0, a figure that counts nothing is left out: with labelled answers a step may have
+    none of one kind, and 0 would look like one.
+    """
+    named = {name: (pairs[2 * i], pairs[2 * i + 1]) for i, name in enumerate((*terms, *others))}
+    means = {
+        name: mean_of(total, count)
+        for name, (total, count) in named.items()
+        if name in terms or count > 0 or not weight
+    }
     return sum(means[name] for name in terms), means

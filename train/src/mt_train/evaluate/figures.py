@@ -48,7 +48,7 @@ class Figures:
         """Loss (nats per token), perplexity, bits per byte of the trained text, the objective's terms and metrics.
 
         Each is a mean in which a token counts as much as it weighs; weights that are all the same change none. A loss that is
-        no mean over tokens has no perplexity, and is over a ``count``.
+        no mean over tokens has no perplexity, and is over a ``count``. A metric that counted nothing is left out.
         """
         terms = {name: mean_of(total, count) for name, (total, count) in self.terms.items()}
         loss = mean_of(self.loss_sum, self.weight) + sum(terms.values())
@@ -58,7 +58,8 @@ class Figures:
             figures["perplexity"] = math.exp(min(loss, 700.0))  # beyond that a float64 is infinite
         if self.bytes:
             figures["bits_per_byte"] = loss / math.log(2) * self.tokens / self.bytes
-        return figures | terms | {name: mean_of(total, count) for name, (total, count) in self.metrics.items()}
+        known = {name: pair for name, pair in self.metrics.items() if pair[1] > 0 or not self.weight}
+        return figures | terms | {name: mean_of(*pair) for name, pair in known.items()}
 
     def add(self, loss_sum: float, weight: float, metrics: SumsByName, terms: SumsByName | None = None) -> None:
         """Count the sums of one batch; ``terms`` are those of the loss that have denominators of their own."""
