@@ -113,6 +113,22 @@ def test_a_number_of_the_row_is_that_number_however_python_writes_it(
     assert Exact(ExactConfig(compare="number")).score([answer(text, answer=wanted)]) == [score]
 
 
+@pytest.mark.parametrize(
+    ("compare", "text", "wanted", "score"),
+    [
+        ("text", "NYC", ["New York", "NYC"], 1.0),
+        ("text", "['NYC']", ["NYC"], 0.0),
+        ("text", "Rome", ["New York", "NYC"], 0.0),
+        ("text", "Rome", [], None),
+        ("number", "it is 0.5", ["1/3", 0.5], 1.0),
+        ("number", "it is 4", [3, "0.5"], 0.0),
+        ("number", "it is 4", ["none"], None),
+    ],
+)
+def test_each_answer_of_a_list_is_right(compare: Any, text: str, wanted: list[Any], score: float | None) -> None:
+    assert Exact(ExactConfig(compare=compare)).score([answer(text, answer=wanted)]) == [score]
+
+
 @pytest.mark.parametrize(("text", "wanted", "score"), NUMBERS)
 def test_the_reward_of_numbers_is_the_metric_of_evaluations(text: str, wanted: Any, score: float) -> None:
     metric = pytest.importorskip(

@@ -70,7 +70,7 @@ class Pattern:
 class ExactConfig(RewardOptions):
     """Field of the right answer, and its comparison."""
 
-    field: str = Field("answer", description="field of the row with the right answer")
+    field: str = Field("answer", description="field of the row with the right answer, or a list of right ones")
     pattern: Expression | None = Field(
         None, description="regular expression whose first group (or whole match) is the answer; its last match counts"
     )
@@ -125,7 +125,7 @@ def _right_answer(row: Mapping[str, Any], field: str) -> Any:
 
 
 class Exact:
-    """1 for the answer of the row, 0 for another; none where the row has no answer."""
+    """1 for the answer of the row, or one of its list, 0 for another; none where the row has no answer."""
 
     def __init__(self, config: ExactConfig) -> None:
         self._config, self.weight, self._has_told = config, config.weight, False
@@ -145,12 +145,12 @@ class Exact:
 
     def _score(self, answer: Answer) -> float | None:
         wanted = _right_answer(answer.row, self._config.field)
-        if wanted is None:
-            return None
+        listed = wanted if isinstance(wanted, list) else [] if wanted is None else [wanted]
+        found = self._found(answer.text)
         if self._config.compare == "number":
-            number = read_number(self._found(answer.text))
-            return None if (right := read_number(_written_out(wanted))) is None else float(number == right)
-        return float(self._plain(self._found(answer.text)) == self._plain(str(wanted)))
+            numbers = {number for each in listed if (number := read_number(_written_out(each))) is not None}
+            return float(read_number(found) in numbers) if numbers else None
+        return float(self._plain(found) in {self._plain(str(each)) for each in listed}) if listed else None
 
     def _found(self, text: str) -> str:
         """Return what is compared; nothing where the pattern does not match, or its last match leaves the group out."""
