@@ -122,8 +122,12 @@ def test_a_best_row_has_tools_and_input_where_sft_finds_them(asked: dict[str, An
     best = best_row(row, {"best": 1, "scores": [0.0, 2.0]})
     assert list(best) == [*fields, "score"]
     scored = read_answers(row)
-    turns = [{key: value for key, value in turn.items() if key != "raw"} for turn in (*scored.prompt, *scored.answers[1])]
-    read = [{key: value for key, value in turn.items() if key != "raw"} for turn in conversation({"id": "best:1", **best})]
+    turns = [
+        {key: value for key, value in turn.items() if key != "raw"} for turn in (*scored.prompt, *scored.answers[1])
+    ]
+    read = [
+        {key: value for key, value in turn.items() if key != "raw"} for turn in conversation({"id": "best:1", **best})
+    ]
     assert read == turns
 
 

@@ -34,9 +34,49 @@ __all__ = ["folder", "scripted_subject", "subject", "weights"]
 
 def test_a_group_has_figures_and_its_tasks_are_listed_beside(scripted_subject: ScriptedSubject, folder: Path) -> None:
     found = run(scripted_subject, folder, "my_group")
-    assert set(found.figures) == {"my_group_acc"}
+    assert set(found.figures) == {"my_group_acc", "my_group_acc_stderr"}
     assert set(found.groups) == {"my-letters", "my_long"}
     assert {"acc", "acc_stderr", "acc_norm", "acc_norm_stderr"} == set(found.groups["my_long"])
+
+
+def test_the_standard_error_of_a_group_is_made_of_those_of_its_tasks(
+    scripted_subject: ScriptedSubject, folder: Path
+) -> None:
+    from lm_eval.api.metrics import pooled_sample_stderr
+
+    found = run(scripted_subject, folder, "my_group")
+    errors = [found.groups[task]["acc_stderr"] for task in ("my-letters", "my_long")]
+    assert found.figures["my_group_acc_stderr"] == pytest.approx(pooled_sample_stderr(errors, [5, 5]))
+    assert min(errors) > 0
+
+
+def test_a_group_that_adds_nothing_up_has_the_figures_of_its_groups_and_tasks(
+    scripted_subject: ScriptedSubject, folder: Path, tmp_path: Path
+) -> None:
+    for file in folder.glob("my*.yaml"):
+        (tmp_path / file.name).write_text(file.read_text())
+    of_its_own = {**yaml.safe_load((folder / "my_long.yaml").read_text()), "task": "own", "num_fewshot": 1}
+    suite = {"group": "suite", "task": ["my_group", "my_mutual", of_its_own]}
+    (tmp_path / "suite.yaml").write_text(yaml.safe_dump(suite))
+    found = run(scripted_subject, tmp_path, "suite")
+    names = {figure for figure in found.figures if "_stderr" not in figure}
+    assert names == {"my_group_acc", "my_mutual_acc_mutual_info", "suite_own_acc", "suite_own_acc_norm"}
+    assert set(found.groups) == {"my-letters", "my_long"}
+
+
+def test_figures_may_be_numbers_of_numpy(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import numpy as np\n"
+        "def score(doc, results):\n    return {'hits': np.int64(doc['a'].strip('# ') in results[0])}\n"
+        "def add_up(items):\n    return np.int64(sum(items))\n"
+    )
+    metrics = "- {metric: hits, aggregation: !function own.add_up, higher_is_better: true}\n"
+    whole = yaml.safe_load((folder / "my_sums.yaml").read_text())
+    kept = {key: value for key, value in whole.items() if key not in ("metric_list", "filter_list")}
+    text = f"{yaml.safe_dump(kept)}process_results: !function own.score\nmetric_list:\n{metrics}"
+    (tmp_path / "my_sums.yaml").write_text(text)
+    found = run(ScriptedSubject(lambda prompt, number: " #### 7"), tmp_path, "my_sums", shots=0)
+    assert found.figures == {"my_sums_hits": 1.0}
 
 
 def test_figures_say_how_they_were_computed_and_unread_answers_are_counted(folder: Path) -> None:

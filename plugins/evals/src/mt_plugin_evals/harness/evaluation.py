@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -85,9 +86,14 @@ def _findings(
     results: Mapping[str, Any], tasks: Any, config: HarnessConfig, version: str, counts: Mapping[str, int]
 ) -> Findings:
     samples: Mapping[str, list[Mapping[str, Any]]] = results.get("samples", {})
-    groups = {name: _own_figures(values) for name, values in results["results"].items()}
+    computed = {name: dict(values) for name, values in results["results"].items()}
     for name, task in tasks.tasks.items():
-        groups[name] |= _standard_errors(task, samples[name], groups[name]) | _unread_shares(samples[name])
+        computed[name] |= _standard_errors(task, samples[name], computed[name])
+    for name, group in tasks.groups.items():  # once more: the standard error of a group is made of those of its tasks
+        computed[name] |= group.aggregate(computed)
+    groups = {name: _own_figures(values) for name, values in computed.items()}
+    for name in tasks.tasks:
+        groups[name] |= _unread_shares(samples[name])
     figures: dict[str, float] = {}
     signatures: dict[str, str] = {}
     for name in tasks.asked:
@@ -116,13 +122,13 @@ def _own_figures(values: Mapping[str, Any]) -> dict[str, float]:
     figures: dict[str, float] = {}
     for key, value in values.items():
         metric, comma, kind = key.partition(",")
-        if comma and isinstance(value, (int, float)):
+        if comma and isinstance(value, Real):  # also those of NumPy
             figures[fresh_name(metric if kind == _PLAIN else f"{metric}_{kind}", figures)] = float(value)
     return figures
 
 
-def _standard_errors(task: Any, samples: list[Mapping[str, Any]], known: Mapping[str, float]) -> dict[str, float]:
-    """Standard errors of means, sample deviation / √n, by lm_eval's own formula."""
+def _standard_errors(task: Any, samples: list[Mapping[str, Any]], known: Mapping[str, Any]) -> dict[str, float]:
+    """Standard errors of means, sample deviation / √n, by lm_eval's own formula and under its ``METRIC,FILTER`` keys."""
     from lm_eval.api.metrics import mean, mean_stderr
 
     found: dict[str, float] = {}
@@ -130,10 +136,10 @@ def _standard_errors(task: Any, samples: list[Mapping[str, Any]], known: Mapping
     for kind in dict.fromkeys(sample["filter"] for sample in samples):
         own = [sample for sample in samples if sample["filter"] == kind]
         for metric in means:
-            values = [sample[metric] for sample in own if isinstance(sample.get(metric), (int, float))]
-            name = fresh_name(f"{metric}_stderr" if kind == _PLAIN else f"{metric}_stderr_{kind}", {})
-            if len(values) > 1 and name not in known:
-                found[name] = float(mean_stderr(values))
+            values = [sample[metric] for sample in own if isinstance(sample.get(metric), Real)]
+            key = f"{metric}_stderr,{kind}"
+            if len(values) > 1 and not isinstance(known.get(key), Real):
+                found[key] = float(mean_stderr(values))
     return found
 
 

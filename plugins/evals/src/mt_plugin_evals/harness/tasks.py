@@ -38,7 +38,10 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Tasks:
-    """Tasks that the user asked for: ``asked`` are the names of groups and tasks whose figures come first."""
+    """Tasks that the user asked for: ``asked`` are the names of groups and tasks whose figures come first.
+
+    For a group that adds nothing up, as ``openllm``, these are its groups and tasks.
+    """
 
     tasks: Mapping[str, Any]
     groups: Mapping[str, Any]
@@ -71,11 +74,21 @@ def load_tasks(config: HarnessConfig, files: Files) -> Tasks:
             )
         tasks |= found["tasks"]
         groups |= found["groups"]
-        asked += [name] if name in found["groups"] else list(found["tasks"])
+        asked += _name_figures(found["groups"][name]) if name in found["groups"] else list(found["tasks"])
     for name, task in tasks.items():
         _refuse(name, task, config)
         _set_shots(task, config)
     return Tasks(tasks, groups, tuple(asked))
+
+
+def _name_figures(group: Any) -> list[str]:
+    """Return what a group's figures are called: by its own name, or where it has none by those of its groups and tasks."""
+    if group.has_aggregation:
+        return [group.name]
+    inner = {each.name: each for each in group if hasattr(each, "has_aggregation")}
+    return [
+        name for child in group.child_names for name in (_name_figures(inner[child]) if child in inner else [child])
+    ]
 
 
 def find_tasks(config: HarnessConfig) -> Files:
