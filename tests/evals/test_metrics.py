@@ -34,11 +34,12 @@ def squad(prediction: str, references: list[str]) -> tuple[float, float]:
 
 
 def check_squad(prediction: str, references: list[str]) -> None:
+    """SQuAD 2.0 leaves out references of which nothing is left (``get_raw_scores``), and the copy is of 1.1."""
     from lm_eval.tasks.super_glue.record.t5_utils import normalize_squad
 
-    exact, f1 = squad(prediction, references)
+    exact, f1 = squad(prediction, [each for each in references if normalize_squad(each)] or [""])
     assert ExactMatch(MtConfig()).score(prediction, references, ROW) == {"exact_match": exact}
-    empty = not normalize_squad(prediction) and "" in map(normalize_squad, references)
+    empty = not normalize_squad(prediction) and not any(map(normalize_squad, references))
     assert WordF1(MtConfig()).score(prediction, references, ROW) == {"word_f1": pytest.approx(1.0 if empty else f1)}
 
 
@@ -46,6 +47,13 @@ def check_squad(prediction: str, references: list[str]) -> None:
 def test_exact_match_and_word_f1_equal_the_script_of_squad(prediction: str, references: list[str]) -> None:
     pytest.importorskip("lm_eval")
     check_squad(prediction, references)
+
+
+@pytest.mark.parametrize(("references", "score"), [(["The", "The Who"], 0.0), (["."], 1.0), (["", "fox"], 0.0)])
+def test_no_answer_is_right_only_where_no_reference_says_anything(references: list[str], score: float) -> None:
+    """As in SQuAD 2.0: an article by itself is no answer."""
+    assert ExactMatch(MtConfig()).score("", references, ROW) == {"exact_match": score}
+    assert WordF1(MtConfig()).score("", references, ROW) == {"word_f1": score}
 
 
 @given(prediction=TEXTS, references=st.lists(TEXTS, min_size=1, max_size=3))

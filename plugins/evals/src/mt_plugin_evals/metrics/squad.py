@@ -21,6 +21,11 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def normalize_all(references: Sequence[str]) -> list[str]:
+    """Return the references normalised, without those of which nothing is left, as ``The``; the empty text where none is left."""
+    return [text for text in map(normalize, references) if text] or [""]
+
+
 class ExactMatch:
     """Share of predictions that are one of their references, both normalised; see ``Metric``."""
 
@@ -31,7 +36,7 @@ class ExactMatch:
 
     def score(self, prediction: str, references: Sequence[str], row: Row) -> Mapping[str, float]:
         """See ``Metric``."""
-        return {"exact_match": float(normalize(prediction) in map(normalize, references))}
+        return {"exact_match": float(normalize(prediction) in normalize_all(references))}
 
     def total(self, scores: Scores) -> Mapping[str, float]:
         """See ``Metric``."""
@@ -49,7 +54,7 @@ class WordF1:
     def score(self, prediction: str, references: Sequence[str], row: Row) -> Mapping[str, float]:
         """See ``Metric``."""
         said = normalize(prediction).split()
-        return {"word_f1": max(_word_f1(said, normalize(reference).split()) for reference in references)}
+        return {"word_f1": max(_word_f1(said, wanted.split()) for wanted in normalize_all(references))}
 
     def total(self, scores: Scores) -> Mapping[str, float]:
         """See ``Metric``."""
