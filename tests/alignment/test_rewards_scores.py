@@ -94,6 +94,16 @@ def test_a_failure_is_named_with_the_users_own_line(tmp_path: Path, monkeypatch:
         scored(Says(lambda answers: json.loads("")))
 
 
+@pytest.mark.parametrize("found", [1.5, None])
+def test_one_number_for_all_answers_is_refused_as_what_it_is(found: Any) -> None:
+    """It is no fault of the file that goes through the scores."""
+    for bad in ("error", "skip"):
+        with pytest.raises(
+            ComponentError, match=f"reward mine gives {found} for 3 answers; it gets all answers at once"
+        ):
+            scored(Says(lambda answers: found), on_bad_score=bad)
+
+
 def test_what_is_no_number_is_refused_whatever_it_is() -> None:
     for score in ("good", [1.0], {}):
         with pytest.raises(ComponentError, match="for an answer to row 1; a score is a finite number"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -99,7 +99,7 @@ class _Scoring:
     def together(self, score: Any, answers: Sequence[Answer]) -> list[float | None]:
         """Check what a reward gives that all ranks compute."""
         try:
-            found = list(score())
+            found = self._listed(score(), answers)
         except MtError:
             raise
         except Exception as error:  # a reward's code may raise anything; whose it is has to be said
@@ -109,13 +109,22 @@ class _Scoring:
     def _found(self, answers: Sequence[Answer]) -> list[Any]:
         """Return what the reward gives; where single answers may be skipped, a NaN for each one for which it raises."""
         try:
-            return list(self.reward.score(answers))
+            return self._listed(self.reward.score(answers), answers)
         except MtError:
             raise
         except Exception as error:  # as above
             if self._options.on_bad_score == "error":
                 raise self._failure(error) from error
         return [self._one(answer) for answer in answers]
+
+    def _listed(self, found: Any, answers: Sequence[Answer]) -> list[Any]:
+        """Return the scores as a list. Raises ``ComponentError`` for one number, or nothing, in the place of a score for each answer."""
+        if isinstance(found, Iterable):
+            return list(found)
+        raise ComponentError(
+            f"reward {self._name} gives {found!r:.60} for {len(answers)} answers; it gets all answers at once, and has to give a list"
+            " with a score for each, None where there is none"
+        )
 
     def _one(self, answer: Answer) -> Any:
         try:

@@ -90,7 +90,7 @@ def _read(value: Any, name: str | None, *, bare: bool) -> Iterator[Call]:
         if not isinstance(function, dict):
             raise ValueError("a function is a name, or an object")
         # an answer may be JSON with a name, too, as of a person; a mark in front says that it is a call
-        without = None if bare else {}
+        without: Any = None if bare else {}
         yield _call(function.get("name"), function.get("arguments", function.get("parameters", without)))
 
 

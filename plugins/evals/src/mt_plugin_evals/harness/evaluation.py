@@ -49,8 +49,7 @@ class Harness:
                     " with mt-eval"
                 )
             model = SubjectLM(subject, bos=config.bos, chat=config.chat, seed=config.seed)
-            results = self._evaluate(model, tasks.task_dict)
-        return _findings(results, tasks, config, version, model.counts)
+            return _findings(self._evaluate(model, tasks.task_dict), tasks, config, version, model.counts)
 
     def _evaluate(self, model: Any, loaded: Mapping[str, Any]) -> dict[str, Any]:
         from lm_eval.evaluator import evaluate
