@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mt_core import WeightsError, conversation
+from mt_core import DataError, WeightsError, conversation
 from mt_plugin_alignment.objectives.shapes import read_answers
 from mt_plugin_alignment.score_command import main
 from mt_plugin_alignment.scoring import Scorer, best_row, score_rows
@@ -149,6 +150,19 @@ def test_a_score_that_is_no_number_is_never_the_best() -> None:
         WeightsError, match=r"rows:2: the reward model's score of answer 1 is nan, .* no answer is the best"
     ):
         list(score_rows(Broken(), rows))  # type: ignore[arg-type]
+
+
+def test_a_place_of_media_is_refused_where_the_model_has_learned_to_read_them(folder: Path) -> None:
+    """As text all images would have one score; a model without encoders has learned that text."""
+    loaded, asked = (
+        load_run(folder / "run"),
+        {"id": "rows:1", "prompt": "<image> What?", "responses": ["it is 1", "zq"]},
+    )
+    assert len(next(score_rows(Scorer(loaded), [asked]))["scores"]) == 2
+    seeing = Scorer(replace(loaded, media_kinds=frozenset({"image"})))
+    with pytest.raises(DataError, match=r"rows:1: answer 1: the conversation has <image>, .* scored as text alone"):
+        list(score_rows(seeing, [asked]))
+    assert len(next(score_rows(seeing, [{"id": "rows:2", **ROWS[0]}]))["scores"]) == 3
 
 
 def test_best_rows_are_rows_for_sft(folder: Path) -> None:

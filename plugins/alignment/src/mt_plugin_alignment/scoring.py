@@ -57,7 +57,11 @@ class Scorer:
         return found
 
     def encode(self, conversation: Sequence[Message]) -> list[int]:
-        """Return the tokens of a conversation. Raises ``DataError`` for one that is longer than the model reads, or cannot be written."""
+        """Return the tokens of a conversation.
+
+        Raises ``DataError`` for one that is longer than the model reads, cannot be written, or has a place for media.
+        """
+        self._refuse_media(conversation)
         ids = list(self._template.encode(conversation).ids)
         if len(ids) > self.max_seq_len:
             raise DataError(
@@ -71,6 +75,7 @@ class Scorer:
         Where the template gives the same tokens for the prompt, and the tokenizer reads the answer's as its text, these are taken as
         they are; another tokenizer or template gets the conversation, and an answer without an end one.
         """
+        self._refuse_media(answer.prompt)
         raw = {"raw": True} if any(turn.get("raw") for turn in answer.prompt) else {}
         whole = self._template.encode([*answer.prompt, {"role": "assistant", "content": answer.text, **raw}])
         begun = len(answer.prompt_ids)
@@ -84,8 +89,18 @@ class Scorer:
         )
         return [*answer.prompt_ids, *ids, *whole.ids[last + 1 :]] if is_own else list(whole.ids)
 
+    def _refuse_media(self, conversation: Sequence[Message]) -> None:
+        """Raise ``DataError`` for a place of media that the model has learned to read: as text it would be something else."""
+        said = " ".join(str(turn.get("content") or "") for turn in conversation)
+        if kind := next((each for each in sorted(self._loaded.media_kinds) if f"<{each}>" in said), None):
+            raise DataError(
+                f"the conversation has <{kind}>, and answers are scored as text alone, without the {kind} that the model has learned to"
+                " read; leave such rows out, or train a reward model without encoders"
+            )
+
     def check_prompt(self, answer: Answer) -> None:
-        """Raise ``DataError`` for a prompt that the template cannot write down."""
+        """Raise ``DataError`` for a prompt that the template cannot write down, or that has a place for media."""
+        self._refuse_media(answer.prompt)
         self._template.prompt(answer.prompt)
 
     @torch.inference_mode()
