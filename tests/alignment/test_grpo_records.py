@@ -18,9 +18,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_trl_objectives import _Pad, save
 
-from mt_core import ComponentError, UsageError
+from mt_core import ComponentError, DataError, UsageError
 from mt_core.generation import Generation, GenerationConfig
 from mt_core.nn import Batch
+from mt_core.rows import MEDIA_MARK, MediaPart
 from mt_plugin_alignment import Answer, plugin
 from mt_plugin_alignment.objectives.grpo import GrpoObjective
 from mt_plugin_alignment.objectives.grpo_config import GrpoConfig
@@ -101,6 +102,12 @@ def collect(made: GrpoObjective, policy: Policy, seed: int = 3) -> list[Record]:
 def gained(samples: Sequence[Any]) -> list[list[float]]:
     """Advantages of the tokens of each answer."""
     return [list(each.token_values["advantage"][2:]) for each in samples]
+
+
+def test_a_prompt_with_media_is_refused_with_the_way_out() -> None:
+    asked = {"role": "user", "content": MEDIA_MARK, "media": (MediaPart("image", "a.png"),)}
+    with pytest.raises(DataError, match=r"rows:1: the prompt has media, .* \(--data.on-bad-row skip\)"):
+        objective().encode({"id": "rows:1", "messages": [asked]})
 
 
 def test_records_have_for_readers_the_prompt_as_text_and_the_weighted_sum() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mt_core import Row, Sample
+from mt_core import DataError, Row, Sample
 from mt_core.nn import TokenObjective
 
 from .answers import AnswerWriter
@@ -40,8 +40,14 @@ class OnlineObjective(TokenObjective):
         self.max_new_tokens, self.replay = options.max_new_tokens, options.replay
 
     def encode(self, row: Row) -> Sample:
-        """The prompt of a row. Raises ``DataError`` for a row without one."""
-        ids = self._template.prompt(read_prompt(row))
+        """The prompt of a row. Raises ``DataError`` for a row without one, or with media."""
+        turns = read_prompt(row)
+        if any(turn.get("media") for turn in turns):
+            raise DataError(
+                f"{row['id']}: the prompt has media, and objectives that learn from the model's own answers read text alone. Leave such"
+                " rows out (--data.on-bad-row skip), or learn from pairs of answers (--objective dpo), which may have media."
+            )
+        ids = self._template.prompt(turns)
         return Sample(ids, [False] * len(ids), row["id"])
 
     def collect(
