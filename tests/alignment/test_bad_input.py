@@ -24,8 +24,9 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Train on the good rows and one more; gives the exit code and all that was printed."""
     monkeypatch.chdir(tmp_path)
 
-    def run(row: dict[str, Any], *words: str, objective: str = "dpo", good: Any = GOOD) -> tuple[int, str]:
-        Path("rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [*good, row]))
+    def run(row: dict[str, Any], *words: str, objective: str = "dpo", good: Any = None) -> tuple[int, str]:
+        rows = [*(GOOD if good is None else good), row]
+        Path("rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
         given = ["--model", "llama", "--objective", objective, "--dataset", "jsonl", "--dataset.path", "rows.jsonl"]
         sizes = ["--model.dim", "16", "--model.n-layers", "1", "--model.n-heads", "2", "--model.n-kv-heads", "2"]
         more = ["--train.sequence-len", "64", "--output", "run"]

@@ -201,6 +201,14 @@ def test_a_reference_that_is_no_label_is_refused() -> None:
         label_figures(["red"], ["pink"])
 
 
+def test_references_that_are_several_labels_are_told_from_one_that_is_none() -> None:
+    pytest.importorskip("sklearn")
+    metric = Classification(ClassificationConfig(labels=("red", "green")))
+    with pytest.raises(DataError, match=r"the references 'red / green' are several labels, and .* takes one"):
+        metric.score("red", ["red", "green"], ROW)
+    assert metric.score("red", ["red", "Red"], ROW)["accuracy"] == 1
+
+
 # ------------------------------------------------------------------------------------------------------------ letters
 
 

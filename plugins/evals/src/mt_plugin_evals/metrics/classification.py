@@ -84,7 +84,12 @@ class Classification:
     def score(self, prediction: str, references: Sequence[str], row: Row) -> Mapping[str, float]:
         """See ``Metric``. Raises ``DataError`` for a reference that is no label, and where there are several."""
         wanted = {self._places.get(reference.strip().casefold(), UNREAD) for reference in references}
-        if len(wanted) != 1 or UNREAD in wanted:
+        if len(wanted) > 1 and UNREAD not in wanted:
+            raise DataError(
+                f"{row['id']}: the references {' / '.join(references)[:80]!r} are several labels, and the metric classification takes"
+                " one; leave the metric out, or give one label"
+            )
+        if UNREAD in wanted:
             raise DataError(
                 f"{row['id']}: the reference {' / '.join(references)[:80]!r} is not one of the labels {', '.join(self._config.labels)}"
             )
