@@ -100,3 +100,19 @@ def test_adapters_divide_the_cache_and_no_context_grows_by_it(loaded: LoadedMode
     assert [each.loaded.max_seq_len for each in models.within(Limits(cache_tokens=100))] == [51, 51]
     assert [each.loaded.max_seq_len for each in models.within(Limits(cache_tokens=10**6))] == [128, 128]
     assert models.within(Limits()) is models
+
+
+def test_a_place_of_media_is_refused_where_the_model_has_learned_to_read_them(loaded: LoadedModel) -> None:
+    """Of a model without encoders it is text like any other."""
+    asked = {"prompt": "<image> hi", "max_tokens": 2}
+    messages = [{"role": "user", "content": "<image> hi"}]
+    for kinds, status in ((frozenset({"image"}), 400), (frozenset[str](), 200)):
+        with running(model_of(replace(loaded, media_kinds=kinds))) as server:
+            found = [
+                server.ask("POST", "/v1/completions", {"model": "tiny", **asked}),
+                server.ask("POST", "/v1/chat/completions", {"model": "tiny", "messages": messages, "max_tokens": 2}),
+            ]
+        assert [each[0] for each in found] == [status, status]
+        if status == 400:
+            assert [each[1]["error"]["param"] for each in found] == ["prompt", "messages"]
+            assert "<image> stands for media of this model" in found[0][1]["error"]["message"]

@@ -42,7 +42,8 @@ def read_search(folder: Path, identifier: str) -> dict[str, Any]:
 
 def _read_table(text: str) -> tuple[list[str], list[dict[str, Any]], list[str]]:
     """Return the columns and the rows of a table of trials, and what a reader of the page has to know about it."""
-    rows, damaged = [], 0
+    rows: list[list[str]] = []
+    damaged = 0
     reader = csv.reader(io.StringIO(text, newline=""))
     while len(rows) <= MOST_TRIALS + 1:
         try:

@@ -142,9 +142,7 @@ class Outside:
         calls = context.shared[_SHARED] = self.frame(hidden_BTD.device).run(hidden_BTD, context)
         return calls[0].hidden_BTD.to(hidden_BTD.dtype)  # tables of positions are fp32
 
-    @torch.inference_mode(
-        False
-    )  # a forward that only evaluates may be the first, and a later one trains with these buffers
+    @torch.inference_mode(False)  # the first forward may be one that only evaluates, and a later one trains
     @torch.no_grad()
     def _restore_buffers(self, device: torch.device) -> None:
         if self._true is None:

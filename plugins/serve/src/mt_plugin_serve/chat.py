@@ -39,6 +39,7 @@ def plan_chat(raw: Mapping[str, Any], models: Models, capacity: int) -> Plan:
     fields = Fields(raw)
     model = models.find(fields.require("model", text))
     messages = fields.require("messages", read_messages)
+    model.refuse_media("messages", (str(message["content"]) for message in messages))
     tools, reader = _read_tools(fields, model)
     top = _read_top(fields)
     most = _read_most(fields, model)

@@ -29,6 +29,7 @@ def plan_completion(raw: Mapping[str, Any], models: Models, capacity: int) -> Pl
     fields = Fields(raw)
     model = models.find(fields.require("model", text))
     prompts = fields.require("prompt", lambda value: _read_prompts(value, model))
+    model.refuse_media("prompt", (prompt for prompt in prompts if isinstance(prompt, str)))
     echo = fields.take("echo", flag, False)
     top = fields.take("logprobs", whole(0, MOST_TOP), None)
     most = fields.take("max_tokens", whole(0, MOST_TOKENS), DEFAULT_TOKENS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,16 @@ class ServedModel:
     def vocabulary(self) -> int:
         """Ids that there are: the model may have more rows than its tokenizer has tokens, and the reverse."""
         return min(self.loaded.tokenizer.size, self.loaded.vocabulary or self.loaded.tokenizer.size)
+
+    def refuse_media(self, field: str, texts: Iterable[str]) -> None:
+        """Raise ``ApiError`` for a place of media, as ``<image>``: nothing is read that could stand there, and as text it is something
+        that the model has not learned."""
+        said = " ".join(texts)
+        if kind := next((each for each in sorted(self.loaded.media_kinds) if f"<{each}>" in said), None):
+            raise ApiError(
+                f"{field}: <{kind}> stands for media of this model, and none are read here; leave it out, or ask mt-generate",
+                field=field,
+            )
 
     def describe(self) -> dict[str, Any]:
         """Return what ``/v1/models`` says of it."""
