@@ -49,3 +49,8 @@ def test_numbers_follow_from_seed_step_and_the_rank_that_owns_a_slice() -> None:
     assert torch.equal(first, Weights(rank=1).noise(1)), "whole gradients are the same on all ranks"
     assert not torch.equal(first, Weights().noise(2))
     assert not torch.equal(first, Weights(rank=1, sliced=True).noise(1))
+
+
+def test_noise_that_fades_beyond_every_number_is_none() -> None:
+    assert not Weights().noise(1, gamma=5000.0).any()
+    assert Weights().noise(0, gamma=5000.0).any()
