@@ -102,6 +102,29 @@ def test_selective_keeps_the_output_of_attention_and_neither_queries_nor_keys(mo
     out.sum().backward()
 
 
+class ChangingStride(nn.Module):
+    """Attention in one row, whose stride is another at each call, as torch's ``cat`` gives at times."""
+
+    calls = 0
+
+    def forward(self, hidden_BTD: Tensor, context: BlockContext) -> Tensor:
+        self.calls += 1
+        x_BTNH = hidden_BTD.view(1, TOKENS, 4, 8) * 1.0
+        x_BTNH = x_BTNH.as_strided(x_BTNH.shape, (self.calls * x_BTNH.stride(0), *x_BTNH.stride()[1:]))
+        return context.attention(x_BTNH, x_BTNH, x_BTNH, context).flatten(2)
+
+
+def test_selective_minds_no_stride_of_a_single_row() -> None:
+    places = torch.arange(TOKENS)[None]
+    context = BlockContext(places, places * 0, SdpaAttention(), document_lengths=((TOKENS,),))
+    gradients = []
+    for run in (lambda block, *given: block(*given), recomputation.run_with_kept_attention):
+        hidden_BTD = torch.linspace(-2, 2, TOKENS * 32).view(1, TOKENS, 32).requires_grad_()
+        run(ChangingStride(), hidden_BTD, context).square().sum().backward()
+        gradients.append(hidden_BTD.grad)
+    torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_of_a_forward_outlives_its_backward(form: str) -> None:
     """No circle holds it: torch's nodes are invisible to Python's collector."""

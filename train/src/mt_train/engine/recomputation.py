@@ -142,7 +142,7 @@ class _Lent:
     def __init__(self, tensors: tuple[Tensor, ...]) -> None:
         self.tensors = tensors
         self._node: Any = next((each.grad_fn for each in tensors if each.grad_fn is not None), None)
-        self._strides = [(each.stride(), each.storage_offset()) for each in tensors]
+        self._layouts = [_layout(each) for each in tensors]
         self._made: tuple[Tensor, ...] | None = None
 
     def pack(self, tensor: Tensor) -> Tensor | _View:
@@ -159,10 +159,14 @@ class _Lent:
         if self._made is None:
             self._made = self._node.saved_tensors
         whole = self._made[packed.number]
-        assert (whole.stride(), whole.storage_offset()) == self._strides[packed.number], (
-            "a block repeats its own forward"
-        )
+        assert _layout(whole) == self._layouts[packed.number], "a block repeats its own forward"
         return whole.as_strided(packed.size, packed.stride, packed.offset)
+
+
+def _layout(tensor: Tensor) -> tuple[list[int], int]:
+    """Return where the elements stand in memory. The stride of a dimension of one means nothing: torch sets it differently at times."""
+    strides = [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    return strides, int(tensor.storage_offset())
 
 
 def _storage(tensor: Tensor) -> int:
