@@ -64,6 +64,14 @@ def test_lengths_and_ends_are_counted() -> None:
     assert found["answer_repetition"] == pytest.approx(counted([1] * 8) / 4)
 
 
+def test_a_reward_that_scores_no_answer_of_an_iteration_has_no_figure_in_it() -> None:
+    found = figures(record([1], other=None), record([2], other=None))
+    assert {name for name in found if name.startswith(("reward_", "score_std_"))} == {
+        "reward_own_one",
+        "score_std_own_one",
+    }
+
+
 def test_answers_that_nobody_can_score_are_finite_figures() -> None:
     found = figures(record([1], other=None), record([2], other=None))
     assert all(math.isfinite(value) for value in found.values())

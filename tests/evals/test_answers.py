@@ -57,20 +57,20 @@ def test_answers_are_compared_with_those_of_the_rows() -> None:
 
 
 SHAPES: dict[str, tuple[dict[str, Any], str]] = {
-    "prompt and references": ({"prompt": "Say a.", "references": ["x", "a"]}, "Say a."),
-    "one reference": ({"prompt": "Say a.", "references": "a"}, "Say a."),
-    "references win over the answer": ({"prompt": "Say a.", "response": "z", "references": ["a"]}, "Say a."),
-    "another field": ({"prompt": "Say a.", "gold": "a"}, "Say a."),
-    "instruction": ({"instruction": "Say", "input": "a.", "output": "a"}, "Say\na."),
-    "instruction and references": ({"instruction": "Say", "input": "a.", "references": ["a"]}, "Say\na."),
-    "prompt of turns": ({"prompt": [{"role": "user", "content": "Say a."}], "references": ["a"]}, "Say a."),
+    "prompt and references": ({"prompt": "Say a.", "references": ["x", "one"]}, "Say a."),
+    "one reference": ({"prompt": "Say a.", "references": "one"}, "Say a."),
+    "references win over the answer": ({"prompt": "Say a.", "response": "z", "references": ["one"]}, "Say a."),
+    "another field": ({"prompt": "Say a.", "gold": "one"}, "Say a."),
+    "instruction": ({"instruction": "Say", "input": "a.", "output": "one"}, "Say\na."),
+    "instruction and references": ({"instruction": "Say", "input": "a.", "references": ["one"]}, "Say\na."),
+    "prompt of turns": ({"prompt": [{"role": "user", "content": "Say a."}], "references": ["one"]}, "Say a."),
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_rows_of_any_shape_are_asked(name: str) -> None:
     row, prompt = SHAPES[name]
-    subject = ScriptedSubject(lambda prompt, number: "a")
+    subject = ScriptedSubject(lambda prompt, number: "one")
     field = {"references": "gold"} if "gold" in row else {}
     raw = isinstance(row.get("prompt"), str)
     if not raw:

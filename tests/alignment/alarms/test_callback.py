@@ -199,6 +199,14 @@ def test_what_never_comes_is_an_error_before_it_is_waited_for() -> None:
     assert begun(RolloutAlarms(RolloutAlarmsConfig())).on_step_end(without) is None
 
 
+def test_a_watched_reward_that_scores_no_answer_of_an_iteration_is_passed_over() -> None:
+    seen = AMISS["watched"]
+    series: list[dict[str, float]] = [{}, *(each for pair in zip(seen, [{}] * len(seen), strict=True) for each in pair)]
+    alarms = begun(RolloutAlarms(RolloutAlarmsConfig(stop_on=("watched",))), rewards=WATCHED)
+    ((_, control),) = ring(alarms, series)
+    assert control.stop
+
+
 def test_a_figure_that_is_no_number_is_as_if_it_were_not_there() -> None:
     alarms = begun(RolloutAlarms(RolloutAlarmsConfig()))
     series = [{"answers_cut": 1.0 if step % 2 else float("nan")} for step in range(30)]

@@ -206,8 +206,10 @@ class RolloutAlarms:
                 "callback rollout-alarms looks at answers that a run learns from, and the records of this one have no reward; leave"
                 " it out, or choose an objective such as grpo"
             )
-        for alarm in self._alarms:  # kl is on only where somebody asks for it
-            asked = alarm.name in (*self._config.stop_on, "kl") and not alarm.at_evaluations
+        for (
+            alarm
+        ) in self._alarms:  # kl is on only where somebody asks for it, and a watched reward may score nothing now
+            asked = alarm.name in (*self._config.stop_on, "kl") and alarm.name not in ("held-out", "watched")
             if asked and alarm.condition.figure not in figures:
                 raise MtError(
                     f"callback rollout-alarms is asked for {alarm.name}, and the objective of this run gives no figure"

@@ -19,9 +19,12 @@ NGRAM = 4
 
 
 def reward_figures(records: Sequence[Mapping[str, Any]], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return mean and spread of the weighted sum of rewards, and of each reward. Deviations are unbiased, as TRL's are."""
+    """Return mean and spread of the weighted sum of rewards, and of each reward that scores any. Deviations are unbiased, as TRL's are.
+
+    A reward may be of some rows only, as one that is watched, and 0 in an iteration without them would be a fall.
+    """
     totals_A = np.array([total_of(record["rewards"], weights) for record in records])
-    scores = {name: scores_of(records, name) for name in weights}
+    scores = {name: each for name in weights if len(_known(each := scores_of(records, name)))}
     figures = {"reward": _mean(totals_A)} | {figure_of(name): _mean(each) for name, each in scores.items()}
     spread = {figure_of(name, "score_std"): _deviation(each) for name, each in scores.items()}
     return figures | {"score_std": _deviation(totals_A)} | spread
