@@ -112,19 +112,15 @@ def tensor_names(model: TrainModel, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def target_keys(model: TrainModel) -> dict[str, Any]:
-    """``target_modules``: last parts of names where these say it, else whole names; and whether weights are stored transposed."""
-    from torch import nn
+    """``target_modules``: last parts of names where no other module has them, else whole names; and whether weights are stored transposed.
 
+    Another module need not be linear: a block is called 0 as the first layer of a sequence is, and peft takes the block.
+    """
     from mt_core.adapters.linear import adapted_layers
-    from mt_core.nn import AdaptedLinear, StoredLinear
 
     layers = dict(adapted_layers(model))
     ends = {name.rpartition(".")[2] for name in layers}
-    alike = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | StoredLinear | AdaptedLinear) and name.rpartition(".")[2] in ends
-    ]
+    alike = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in ends]
     transposed = any(layer.is_transposed for layer in layers.values())
     return {"target_modules": sorted(ends if len(alike) == len(layers) else layers), "fan_in_fan_out": transposed}
 
