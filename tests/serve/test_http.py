@@ -286,14 +286,15 @@ def test_a_dead_model_is_told_to_all_and_ends_the_server() -> None:
             assert (status, answer["error"]["type"]) == (503, "server_error")
         until(lambda: server.error is not None)
         said = str(server.error)  # the kind of error is another one where the head is looked at before it is called
-        assert said.startswith("the model's thread died: ")
+        assert "the model's thread died: " in said
         assert "'NoneType' object" in said
 
 
 def test_a_text_that_cannot_go_on_is_told_and_hurts_no_other() -> None:
     loaded = scripted("abZc", 1)
-    head = loaded.model.head
-    loaded.model.head = lambda x: torch.where(x[..., ord("Z")] == 1, torch.nan, 1.0)[:, None] * head(x)  # type: ignore[method-assign, assignment]
+    loaded.model.head.register_forward_hook(
+        lambda head, given, said: torch.where(given[0][..., ord("Z")] == 1, torch.nan, 1.0)[:, None] * said
+    )
     with running(model_of(loaded)) as server, ThreadPoolExecutor(2) as pool:
         body = {"model": "tiny", "prompt": "x", "temperature": 0}
         found = list(pool.map(lambda most: server.ask("POST", "/v1/completions", {**body, "max_tokens": most}), [2, 9]))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoHaConfig, LoraConfig, VeraConfig, get_peft_model
 from safetensors.torch import save_file
-from transformers import MambaConfig, MambaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, MambaConfig, MambaForCausalLM
 
 from mt_core import UsageError
 from mt_core.adapters.base import PeftForm
@@ -180,3 +180,19 @@ def test_a_folder_in_either_form_is_the_run_here_and_in_peft(
     assert "leave out --merge and --as-lora" in export(
         "--run", run, "--output", tmp_path / "x", "--form", "peft", "--merge", fails=True
     )
+
+
+@pytest.mark.parametrize("kind", ["LOHA", "LORA", "VERA"])
+def test_types_that_peft_opens_over_no_transposed_layer_are_told(kind: str) -> None:
+    """Peft itself says so, with the layers of GPT-2."""
+    form = lora({"h.0.attn.c_attn": 4}, peft_type=kind)
+    said: list[str] = []
+    say_readers(source(None), Path("out"), form, None, said.append, transposed=True)
+    assert ("peft opens no LOHA over layers" in "".join(said)) == (kind == "LOHA")
+    gpt = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=8))
+    config = {"LOHA": LoHaConfig, "LORA": LoraConfig, "VERA": VeraConfig}[kind](target_modules=["c_attn"])
+    if kind == "LOHA":
+        with pytest.raises(TypeError, match="Conv1D"):
+            get_peft_model(gpt, config)
+    else:
+        get_peft_model(gpt, config)

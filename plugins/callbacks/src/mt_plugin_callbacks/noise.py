@@ -48,9 +48,8 @@ class GradientNoise:
         told = f"{context.config['train']['seed']}:{context.step}:{own}"
         self._seed = int.from_bytes(hashlib.sha256(told.encode()).digest()[:7], "little")
         self._generator = None
-        self._deviation = math.sqrt(
-            self._config.eta * (1 + context.step) ** -self._config.gamma
-        )  # underflows, and never overflows
+        # a negative power fades to 0, where a positive one would overflow
+        self._deviation = math.sqrt(self._config.eta * (1 + context.step) ** -self._config.gamma)
 
     def _add(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
         import torch

@@ -29,6 +29,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     Raises ``UsageError`` for a run that trained all of its model.
     """
 
+    from mt_core.adapters import adapted_layers
     from mt_train.assemble.injection import inject
     from mt_train.assemble.model import trained_names
     from mt_train.checkpoint.tensors import open_model, write_tensors
@@ -68,7 +69,8 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
         library = "peft" if form is not None else "mt-core"
         (stage / "README.md").write_text(card(source, out.name, dtype, library=library), encoding="utf-8")
     if form is not None:
-        say_readers(source, out, form, rank, say)
+        transposed = any(layer.is_transposed for _, layer in adapted_layers(model))
+        say_readers(source, out, form, rank, say, transposed=transposed)
     say_corrected_base(source, say)
     return "own names" if form is None else str(form.config["peft_type"])
 

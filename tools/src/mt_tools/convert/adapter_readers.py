@@ -23,6 +23,8 @@ NAME_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 STATE_SPACE = frozenset({"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"})
 """Model types in which peft refuses ``REFUSED_BY_PEFT`` (peft/tuners/tuners_utils.py)."""
 REFUSED_BY_PEFT = frozenset({"conv1d", "out_proj"})
+WITHOUT_CONV1D = frozenset({"BOFT", "DELORA", "HRA", "LOHA", "LOKR", "OFT"})
+"""Types of peft that refuse transformers' ``Conv1D`` (``model.py`` of each in peft/tuners)."""
 _IN_CACHE = re.compile(r"models--([^/]+?)--([^/]+)/snapshots/([^/]+)")
 
 
@@ -58,11 +60,19 @@ def _is_path(given: str) -> bool:
     return Path(given).is_absolute() or given.startswith((".", "~")) or Path(given).exists() or given.count("/") != 1
 
 
-def say_readers(source: Source, out: Path, form: PeftForm, rank: int | None, say: Say) -> None:
-    """Say how the folder is served, and what of it others cannot read."""
+def say_readers(
+    source: Source, out: Path, form: PeftForm, rank: int | None, say: Say, *, transposed: bool = False
+) -> None:
+    """Say how the folder is served, and what of it others cannot read; ``transposed`` are layers such as GPT-2's."""
     say_merged(source, say)
     say_base(source, say)
     say_experts(source, sorted({name.rpartition(".")[0] for name in form.names}), form.config, say)
+    if transposed and form.config["peft_type"] in WITHOUT_CONV1D:
+        say(
+            f"notice: peft opens no {form.config['peft_type']} over layers that store their weight transposed (Conv1D, as GPT-2's); it is"
+            " read here, and --merge writes a model that all read"
+        )
+        return
     if not is_lora(form):
         say(
             f"notice: peft reads this ({form.config['peft_type']}{' with DoRA' * bool(form.config.get('use_dora'))}); vLLM, SGLang and"

@@ -206,9 +206,8 @@ class RolloutAlarms:
                 "callback rollout-alarms looks at answers that a run learns from, and the records of this one have no reward; leave"
                 " it out, or choose an objective such as grpo"
             )
-        for (
-            alarm
-        ) in self._alarms:  # kl is on only where somebody asks for it, and a watched reward may score nothing now
+        # kl is on only where somebody asks for it, and a watched reward may score nothing now
+        for alarm in self._alarms:
             asked = alarm.name in (*self._config.stop_on, "kl") and alarm.name not in ("held-out", "watched")
             if asked and alarm.condition.figure not in figures:
                 raise MtError(
