@@ -23,10 +23,10 @@ RUN = (
     "--dry-run",
 )
 LARGE = (
-    *("--model.dim", "2048", "--model.n-layers", "8", "--model.n-heads", "16", "--model.ffn-dim", "8192"),
+    *("--model.dim", "2048", "--model.n-layers", "10", "--model.n-heads", "16", "--model.ffn-dim", "8192"),
     *("--train.sequence-len", "4096", "--train.micro-batch-size", "32", "--nproc-per-node", "4"),
 )
-"""Half a billion parameters, and too many rows at a time for a GPU of 80 GB."""
+"""More than half a billion parameters, and too many rows at a time for a GPU of 80 GB."""
 
 
 @pytest.fixture(autouse=True)
