@@ -201,3 +201,19 @@ def test_a_mix_that_makes_no_sense_is_refused_with_the_config(fault: str) -> Non
     options, message = OPTIONS[fault]
     with pytest.raises(ValidationError, match=message):
         ConcatConfig(**options)
+
+
+def test_weights_whose_epoch_nobody_can_count_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
+    for path in paths:
+        path.write_text('{"text": "a"}\n' * 3)
+
+    def mixed(until: str, *weights: float) -> Any:
+        sources = [{"name": "jsonl", "path": str(p), "weight": w} for p, w in zip(paths, weights, strict=True)]
+        return open_dataset("concat", mix="rows", until=until, sources=sources)
+
+    for weights in ((1e-300, 1e300), (1.0, 1e-20), (5e-324, 1.0)):
+        with pytest.raises(DataError, match=r"dataset\.sources have weights so far apart"):
+            mixed("all", *weights)
+    assert len(mixed("first", 1e-300, 1e300)) == 4
+    assert len(mixed("all", 1.0, 1e-9)) == 3 * 10**9 + 3

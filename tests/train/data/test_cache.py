@@ -20,7 +20,7 @@ import pytest
 
 from mt_core.errors import DataError
 from mt_train.data import cache as cache_module
-from mt_train.data import chunk_files, chunks
+from mt_train.data import chunk_files, chunks, locks
 from mt_train.data.cache_folder import building_of, open_samples
 from mt_train.data.cache_index import HASHES, META
 from mt_train.data.encoding import encode
@@ -104,6 +104,31 @@ def test_a_second_process_waits_for_the_one_that_holds_the_lock(tmp_path: Path) 
     cache.samples("key", lambda: (Rows(0.0), range(ROWS)), Count(), RULES)
     assert len(said) == 1
     assert "waiting for another process that encodes the same rows" in said[0]
+
+
+@pytest.mark.parametrize("finishes", [False, True], ids=["a run", "mt-data build in parts"])
+def test_a_process_that_waited_reads_what_another_has_made_and_still_reads(
+    cache_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finishes: bool
+) -> None:
+    """The other one is the next rank of the same run, which shares the lock until the run ends, and waits for this one."""
+    holder = os.open(tmp_path / "key.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    asked: list[float] = []
+
+    def wait(seconds: float) -> None:
+        asked.append(seconds)
+        assert len(asked) < 5, "waits for a lock that is shared to the end of the run"
+        if len(asked) == 1:
+            shutil.copytree(cache_folder, tmp_path / "key")
+            fcntl.flock(holder, fcntl.LOCK_SH)
+
+    monkeypatch.setattr(locks.time, "sleep", wait)
+    cache = cache_module.TokenCache(tmp_path, 1, lambda text: None, lambda: pytest.fail("nothing is encoded"))
+    if finishes:
+        assert cache.finish_shares("key", RULES, made_of={}).rows_read == ROWS
+    else:
+        assert len(cache.samples("key", lambda: pytest.fail("the source is opened"), Count(), RULES)) > ROWS
+    os.close(holder)
 
 
 def test_a_killed_process_leaves_none_behind_that_keeps_the_lock(tmp_path: Path) -> None:

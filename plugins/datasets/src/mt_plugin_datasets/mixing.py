@@ -24,6 +24,8 @@ from .stream_mix import MixedSource, StreamMix
 _OWN = ("weight", "columns")
 """Keys of a source that belong to the mix; all others are the source's."""
 
+_MOST_ROWS = 2**53
+"""Rows of a source in an epoch that are still counted exactly."""
 _MEASURED = 1000
 """Rows of a source, evenly spread, whose length is measured."""
 
@@ -178,6 +180,12 @@ def _counts(config: ConcatConfig, sources: Sequence[Dataset]) -> list[int]:
     elif config.mix == "temperature":
         wanted = [weight * size ** (1 / config.temperature) for weight, size in zip(wanted, sizes, strict=True)]
     passes = [size / weight for size, weight in zip(sizes, wanted, strict=True)]
+    rows = (min if config.until == "first" else max)(passes) * max(wanted)
+    if not rows < _MOST_ROWS:
+        raise DataError(
+            f"dataset.sources have weights so far apart ({min(wanted):.3g} and {max(wanted):.3g}) that an epoch has {rows:.3g} rows of"
+            f" one of them; {_MOST_ROWS:.3g} are counted. Set weights that are nearer, or until=first"
+        )
     if config.until == "first":
         return [max(1, math.floor(weight * min(passes) + 1e-9)) for weight in wanted]
     return [max(size, round(weight * max(passes))) for size, weight in zip(sizes, wanted, strict=True)]

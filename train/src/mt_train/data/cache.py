@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ class TokenCache:
         with self._named():
             while (samples := self._use(folder)) is None:
                 self.root.mkdir(parents=True, exist_ok=True)
-                with hold_lock(lock_of(folder), self.say):
-                    if not is_complete(folder):
+                with hold_lock(lock_of(folder), self.say, is_done=partial(is_complete, folder)) as is_ours:
+                    if is_ours and not is_complete(folder):
                         self._encode(folder, source, objective, rules, made_of or {}, Share())
                         check()
                         finish(folder, rules, made_of or {})
@@ -110,7 +111,7 @@ class TokenCache:
         folder = self.root / key
         with self._named():
             self.root.mkdir(parents=True, exist_ok=True)
-            with hold_lock(lock_of(folder), self.say):
+            with hold_lock(lock_of(folder), self.say, is_done=partial(is_complete, folder)):
                 return open_samples(folder).report if is_complete(folder) else finish(folder, rules, made_of)
 
     @contextmanager

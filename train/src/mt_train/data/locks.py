@@ -21,17 +21,25 @@ def lock_of(folder: Path) -> Path:
 
 
 @contextmanager
-def hold_lock(path: Path, say: Callable[[str], None], *, shared: bool = False) -> Iterator[None]:
-    """The lock, once nobody else has it, or with ``shared`` nobody has it alone. Raises ``OSError`` where a file cannot be written,
-    or there are no locks."""
+def hold_lock(
+    path: Path, say: Callable[[str], None], *, shared: bool = False, is_done: Callable[[], bool] = lambda: False
+) -> Iterator[bool]:
+    """The lock, once nobody else has it, or with ``shared`` nobody has it alone; whether it is held.
+
+    It is not where ``is_done`` says that another has done what it is for, and may share it for as long as it reads that. Raises
+    ``OSError`` where a file cannot be written, or there are no locks.
+    """
     told = False
     while (handle := claim(path, shared=shared)) is None:
+        if is_done():
+            yield False
+            return
         if not told:
             say(f"waiting for another process that encodes the same rows ({path})")
         told = True
         time.sleep(ASK_SECONDS)
     try:
-        yield
+        yield True
     finally:
         os.close(handle)
 
