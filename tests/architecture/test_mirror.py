@@ -12,7 +12,6 @@ ELSEWHERE = {
     "adapters/config.py": "tests/core/adapters/test_targets.py",
     "adapters/linear.py": "tests/train/adapters/test_several.py",
     "adapters/lora.py": "tests/adapters/test_lora.py",
-    "adapters/peft.py": "tests/tools/convert/test_peft_files.py",
     "cli/plugins_new.py": "tests/core/scaffold/test_distribution.py",
     "cli/plugins_report.py": "tests/core/cli/test_plugins.py",
     "cli/plugins_text.py": "tests/core/cli/test_plugins.py",

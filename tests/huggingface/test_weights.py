@@ -1,4 +1,4 @@
-"""What is written beside the weights: the special ids of a run's tokenizer, as the model type takes them."""
+"""Special ids of a run's tokenizer in ``config.json``, as the model type takes them."""
 
 from __future__ import annotations
 

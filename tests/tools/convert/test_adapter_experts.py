@@ -1,4 +1,4 @@
-"""What is said of peft and adapters over experts, beside what peft itself does."""
+"""Notices on peft and adapters over experts, compared with peft's own tables."""
 
 from __future__ import annotations
 

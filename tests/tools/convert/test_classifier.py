@@ -1,4 +1,4 @@
-"""What transformers makes of the head of a reward model, which an export says where it is not read."""
+"""Heads of reward models: an export says where transformers does not read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What peft makes of an adapter over a mixture of experts, whose weights transformers keeps in one tensor a layer. Imports no torch.
+"""Adapters over a mixture of experts, as peft opens them: transformers keeps the experts of a layer in one tensor. Imports no torch.
 
 peft opens the listed experts of some model types (``peft/utils/transformers_weight_conversion.py``): it takes all targets that are named as
 an expert's layers are for those, so that other layers of these names have none. Of other types it finds no expert, and says nothing.
