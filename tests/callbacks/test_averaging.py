@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from mt_core import CheckpointError
 from mt_plugin_callbacks.averaging import SwaConfig, build_swa
 from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.eval import main as mt_eval
+from mt_tools.cli.export import main as mt_export
 from mt_tools.cli.generate import main as mt_generate
 from mt_train import load_run, train
 from mt_train.checkpoint.tensors import open_model
@@ -134,6 +136,39 @@ def test_the_average_is_written_as_a_folder_of_weights(
     assert mt_convert([str(run), str(tmp_path / "no"), "--averaged", "swa"]) != 0
     assert "no averaged weights named 'swa'; there are: ema" in capsys.readouterr().err
     assert mt_convert([str(tmp_path / "out"), str(tmp_path / "no"), "--averaged", "ema"]) != 0
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_average_of_an_adapter_is_exported_alone_merged_and_as_a_lora(
+    runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both halves of a pair are averaged, and the change is their product; the last step's pair gives another one."""
+    assert mt_convert([str(runs.train("base", steps=1)), str(tmp_path / "weights")]) == 0
+    adapter = {"name": "lora", "rank": 2, "alpha": 2}
+    over = {"model": {"weights": str(tmp_path / "weights")}, "adapter": adapter, **EVERY_STEP}
+    # a rate at which an average of two steps is no rounding of the last one
+    run = runs.train("run", steps=2, callbacks={"ema": {"decay": 0.5}}, optimizer={"lr": 0.1}, **over)
+    average, last = weights(run, 2, "callbacks/ema"), weights(run, 2)
+    place = next(name for name in average if name.endswith("q_proj.lora_A")).removesuffix(".lora_A")
+    pair, other = ([each[f"{place}.lora_{half}"] for half in "BA"] for each in (average, last))
+    words = ["--run", str(run), "--averaged", "ema", "--output"]
+    assert mt_export([*words, str(tmp_path / "own")]) == 0
+    assert mt_export([*words, str(tmp_path / "lora"), "--as-lora"]) == 0
+    assert mt_export([*words, str(tmp_path / "merged"), "--merge"]) == 0
+    change = pair[0] @ pair[1]
+    assert not torch.allclose(change, other[0] @ other[1], rtol=1e-2)
+    for folder in ("own", "lora"):
+        found = load_file(tmp_path / folder / "adapter_model.safetensors")
+        b, a = (found[f"base_model.model.{place}.lora_{half}.weight"] for half in "BA")
+        scale = json.loads((tmp_path / folder / "adapter_config.json").read_text())
+        torch.testing.assert_close(b @ a * scale["lora_alpha"] / scale["r"], change, rtol=1e-4, atol=1e-6)
+    base = load_file(tmp_path / "weights/model.safetensors")[f"{place}.weight"]
+    merged = load_file(tmp_path / "merged/model.safetensors")[f"{place}.weight"]
+    torch.testing.assert_close(merged - base, change, rtol=1e-3, atol=1e-6)
+    assert "by the callback ema" in (tmp_path / "merged/README.md").read_text()
+    capsys.readouterr()
+    assert mt_export([*words[:3], "swa", "--output", str(tmp_path / "no")]) != 0
+    assert "no averaged weights named 'swa'; there are: ema" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
 
 

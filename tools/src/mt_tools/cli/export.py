@@ -49,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a run; several, each with a share of its adapter, with --merge; none where --push or --gguf takes a folder that is there",
     )
     parser.add_argument("--checkpoint", default="last", metavar="WHICH", help="last (default), best, or a saved step")
+    parser.add_argument(
+        "--averaged", metavar="NAME", help="the averaged weights of this callback of the run (ema, swa)"
+    )
     parser.add_argument("--output", required=True, metavar="FOLDER", help="the new folder")
     parser.add_argument(
         "--base", metavar="ORG/NAME[@REVISION]", help="what the base is called on the Hub, where the run has a path"
@@ -126,7 +129,7 @@ def _export(arguments: argparse.Namespace) -> int:
     )
     base = None if arguments.base is None else check_base_name(arguments.base)
     sources = [
-        (replace(_open_run(run, arguments.checkpoint, host), base_name=base), share)
+        (replace(_open_run(run, arguments.checkpoint, host), base_name=base, averaged=arguments.averaged), share)
         for run, share in map(_parse_share, arguments.run)
     ]
     if not arguments.merge:

@@ -10,7 +10,7 @@ from mt_core.errors import CheckpointError, UsageError
 from mt_tools.convert.adapter_readers import base_keys, say_corrected_base, say_readers
 from mt_tools.convert.card import card
 from mt_tools.convert.folder import split_objective
-from mt_tools.convert.source import Say, Source, build_on_meta
+from mt_tools.convert.source import Say, Source, build_on_meta, saved_tensors
 from mt_tools.convert.writing import stage_folder, write_beside, write_json
 from mt_train.adapters.folder import BESIDE, CONFIG, PORTABLE, TENSORS, WRITTEN
 from mt_train.adapters.portable import fold, is_lora, largest_rank, portable_config
@@ -32,7 +32,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
     from mt_core.adapters import adapted_layers
     from mt_train.assemble.injection import inject
     from mt_train.assemble.model import trained_names
-    from mt_train.checkpoint.tensors import open_model, write_tensors
+    from mt_train.checkpoint.tensors import write_tensors
     from mt_train.engine.meta import on_meta
 
     assert source.checkpoint is not None, "a run has one"
@@ -47,7 +47,7 @@ def export_adapter(source: Source, out: Path, say: Say, *, portable: bool = True
         raise UsageError(
             f"{source.path} trained all of its model, which is no adapter; mt-convert {source.path} FOLDER writes it"
         )
-    found = open_model(source.checkpoint / "model")
+    found = saved_tensors(source)
     if missing := sorted(saved - set(found)):
         raise CheckpointError(f"{source.checkpoint} lacks {', '.join(missing)}; use another checkpoint")
     of_objective: Mapping[str, Any] = {}

@@ -26,13 +26,13 @@ from mt_tools.convert.card import card
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import split_objective
 from mt_tools.convert.overlay import base_hashes, base_overlay
-from mt_tools.convert.source import Say, Source
+from mt_tools.convert.source import Say, Source, saved_tensors
 from mt_tools.convert.writing import stage_folder, write_beside, write_json
 from mt_train.adapters.folder import CONFIG, TENSORS, WRITTEN
 from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.load import load_base, load_model
 from mt_train.assemble.parts import Parts
-from mt_train.checkpoint.tensors import open_model, write_tensors
+from mt_train.checkpoint.tensors import write_tensors
 from mt_train.engine.build import stored_layers
 from mt_train.plugins.resolve import resolve
 
@@ -55,7 +55,7 @@ def export_as_lora(
     refuse_unmergeable(source)
     _refuse_without_base(source)
     assert source.checkpoint is not None, "a run has one"
-    model = load_model(source.parts, source.checkpoint, say)
+    model = load_model(source.parts, source.checkpoint, say, averaged=source.averaged)
     if any(not layer.merges for _, layer in stored_layers(model)):
         raise UsageError(
             f"{source.path} ran over quantized weights; --merge writes what they were made from with the adapter"
@@ -68,7 +68,7 @@ def export_as_lora(
     with stage_folder(out) as stage:
         write_tensors(stage / TENSORS[0], name_tensors(found))
         if source.parts.objective_component.head == "language":
-            write_beside(stage, split_objective(open_model(source.checkpoint / "model"))[1])
+            write_beside(stage, split_objective(saved_tensors(source))[1])
         config = lora_config(found, model)
         write_json(stage / CONFIG, {**base_keys(source), **config})
         write_json(stage / WRITTEN, {"base": base_hashes(source)})

@@ -25,7 +25,7 @@ from mt_tools.convert.adapter_readers import corrects_base
 from mt_tools.convert.difference import Difference, difference, logits, refuse_beyond, sample_rows
 from mt_tools.convert.folder import write_folder
 from mt_tools.convert.overlay import base_hashes
-from mt_tools.convert.source import Say, Source, SourceTensors, build_on_meta, open_source, tensors_of
+from mt_tools.convert.source import Say, Source, SourceTensors, build_on_meta, open_source, saved_tensors, tensors_of
 from mt_tools.convert.writing import stage_folder
 from mt_train.adapters.several import SeveralAdapters
 from mt_train.assemble.injection import inject
@@ -99,7 +99,8 @@ def refuse_unmergeable(source: Source) -> None:
 def _model_with_adapters(sources: Sequence[tuple[Source, float]], say: Say) -> TrainModel:
     """The model as the run has it, or with the adapters of several, each with its share."""
     if len(sources) == 1 and sources[0][1] == 1:
-        return load_model(sources[0][0].parts, sources[0][0].checkpoint, say)
+        only = sources[0][0]
+        return load_model(only.parts, only.checkpoint, say, averaged=only.averaged)
     _check_same_base([source for source, _ in sources])
     first, others = sources[0][0], [source for source, _ in sources[1:]]
     assert first.checkpoint is not None, "a run has one"
@@ -107,7 +108,7 @@ def _model_with_adapters(sources: Sequence[tuple[Source, float]], say: Say) -> T
     beside = _trained_beside(first)
     _refuse_beside(first, beside, others)
     model = load_base(first.parts, first.checkpoint, say)
-    found = open_model(first.checkpoint / "model")
+    found = saved_tensors(first)
     with torch.no_grad():
         for name in beside:
             model.get_parameter(name).copy_(found[name]())
@@ -142,7 +143,7 @@ def _refuse_beside(first: Source, of_first: Sequence[str], others: Sequence[Sour
 def _adapter_of(source: Source) -> tuple[Adapter, Callable[[TrainModel], Loaders]]:
     """The adapter of a run, and its values in its checkpoint."""
     assert source.checkpoint is not None, "a run has one"
-    found, enabled = open_model(source.checkpoint / "model"), source.parts.config.train.enable
+    found, enabled = saved_tensors(source), source.parts.config.train.enable
     if enabled:
         raise UsageError(f"{source.path} has also trained {list(enabled)}; only adapters can be added up")
     adapter = source.parts.adapter()

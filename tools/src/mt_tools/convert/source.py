@@ -157,6 +157,19 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
     return SourceTensors({name: found[name] for name in shapes}, shapes, kept)
 
 
+def saved_tensors(source: Source) -> Loaders:
+    """Return the tensors in a run's checkpoint, with those of the average that the source names in their place.
+
+    Raises ``CheckpointError`` for an average that is not there.
+    """
+    from mt_train.assemble.weights import averaged_of
+    from mt_train.checkpoint.tensors import open_model
+
+    assert source.checkpoint is not None, "a run has one"
+    found = open_model(source.checkpoint / "model")
+    return dict(found) if source.averaged is None else {**found, **averaged_of(source.checkpoint, source.averaged)}
+
+
 def build_on_meta(parts: Parts) -> TrainModel:
     """The model without memory, its adapter not in it."""
     from mt_train.engine.meta import on_meta

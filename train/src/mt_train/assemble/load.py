@@ -47,10 +47,8 @@ def load(
     config = parts.config
     tokenizer = _tokenizer(parts, checkpoint)
     eos_ids = end_tokens_of(parts, tokenizer)
-    model = load_model(parts, checkpoint, say, dtype=settle_dtype(dtype, parts, checkpoint), complete=True)
-    if averaged is not None:
-        kept = averaged_of(checkpoint, averaged)
-        fill_model(model, kept, seed=config.train.seed, process=_process(), only=set(kept))
+    settled = settle_dtype(dtype, parts, checkpoint)
+    model = load_model(parts, checkpoint, say, dtype=settled, complete=True, averaged=averaged)
     template, longest = run_template(parts, tokenizer), config.model.options.max_seq_len
     return LoadedModel(
         model,
@@ -86,8 +84,10 @@ def load_model(
     adapted: bool = True,
     dtype: str = "fp32",
     complete: bool = False,
+    averaged: str | None = None,
 ) -> TrainModel:
     """The model and its adapter, filled; without the adapter where it is not ``adapted``. ``device`` is a GPU where there is one.
+    ``averaged`` names a callback whose averages stand for what they are of.
 
     What an adapter computes from the weights under it comes from fp32. With ``complete``, weights without what the
     objective trains beside the model are a ``WeightsError``: the answers of what was drawn in its place would mean nothing.
@@ -106,6 +106,9 @@ def load_model(
         start(parts, model, adapter, names, process=process, checkpoint=checkpoint)
     if dtype != "fp32":
         cast_model(model, dtype)
+    if averaged is not None:
+        kept = averaged_of(checkpoint, averaged)
+        fill_model(model, kept, seed=parts.config.train.seed, process=process, only=set(kept))
     return model.eval()
 
 

@@ -141,9 +141,9 @@ def frozen_dtypes(parts: Parts, plan: Plan, checkpoint: Path | None) -> Dtypes:
     floating = [name for name, each in model.named_parameters() if each.is_floating_point()]
     with on_meta():
         adapter = inject(parts, model, checkpoint=checkpoint)
-    kept = trained_names(parts.config.train, model, adapter, head=parts.objective_component.head)
-    kept |= set(model.kept_names())
-    return {name: DTYPES[plan.dtype] for name in floating if name not in kept}
+    trained = trained_names(parts.config.train, model, adapter, head=parts.objective_component.head)
+    in_fp32 = trained | set(model.kept_names())
+    return {name: DTYPES[plan.dtype] for name in floating if name not in in_fp32}
 
 
 def widen_adapter(model: TrainModel, base: Collection[str]) -> None:
