@@ -44,6 +44,8 @@ def test_an_activation_that_takes_the_place_of_swiglu_is_the_one_that_runs() -> 
     assert mlps
     calls: list[int] = []
     for mlp in mlps:
+        for parameter in mlp.parameters():
+            torch.nn.init.normal_(parameter, std=0.1)
         x = torch.randn(2, mlp.get_submodule("gate_proj").in_features)
         expected = mlp(x)
         mlp.gate = lambda gate, up: calls.append(1) or swiglu(gate, up)  # type: ignore[func-returns-value]

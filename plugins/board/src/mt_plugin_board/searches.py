@@ -19,6 +19,8 @@ from .scan import SEARCH
 TABLE = "trials.csv"
 MOST_TRIALS = 5000
 MOST_LETTERS = 300
+LONGEST_CELL = 131_072
+"""Letters of a cell beyond which its line is damage: the limit of ``csv``, which a dataset in the same process may have raised."""
 OF_EVERY_TRIAL = ("trial", "state", "steps", "seconds", "run", "error")
 
 
@@ -55,7 +57,7 @@ def _read_table(text: str) -> tuple[list[str], list[dict[str, Any]], list[str]]:
             continue
         if not cells:
             continue
-        if rows and len(cells) != len(rows[0]):
+        if (rows and len(cells) != len(rows[0])) or max(map(len, cells)) > LONGEST_CELL:
             damaged += 1
         else:
             rows.append([cell[:MOST_LETTERS] for cell in cells])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-CHUNK_TOKENS = 1024
+CHUNK_TOKENS = 512
+"""Tokens whose logits exist at one time: no more than the loss of a run has on a CPU."""
 
 
 @torch.no_grad()
