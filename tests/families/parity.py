@@ -76,7 +76,7 @@ class BaseParity(BaseForward):
     refused: ClassVar[Mapping[str, tuple[Mapping[str, Any], str]]]
     """What is said → changes of the first case's ``config.json``, and a pattern of the error."""
     of_others: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """What another hand wrote → changes of the first case's ``config.json``; ``REMOVED`` leaves a key out."""
+    """Name of a file by another hand → changes of the first case's ``config.json``; ``REMOVED`` leaves a key out."""
     read_otherwise: ClassVar[Set[str]] = frozenset()
     """Keys without which a config is written in another way, or with which transformers is at odds with itself."""
     impossible: ClassVar[Mapping[str, tuple[Mapping[str, Any], str]]] = {}

@@ -103,7 +103,7 @@ def test_adapters_divide_the_cache_and_no_context_grows_by_it(loaded: LoadedMode
 
 
 def test_a_place_of_media_is_refused_where_the_model_has_learned_to_read_them(loaded: LoadedModel) -> None:
-    """Of a model without encoders it is text like any other."""
+    """A model without encoders reads it as text like any other."""
     asked = {"prompt": "<image> hi", "max_tokens": 2}
     messages = [{"role": "user", "content": "<image> hi"}]
     for kinds, status in ((frozenset({"image"}), 400), (frozenset[str](), 200)):

@@ -1,4 +1,4 @@
-"""What a run writes its figures into, where it goes on."""
+"""Files of figures, in which a resumed run goes on."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
 from mt_train.engine.build import without_memory
 from mt_train.engine.plan import Plan
-from mt_train.planning.activations import counted_as_run, layer_activations
+from mt_train.planning.activations import imitate_run, layer_activations
 from mt_train.planning.memory import LayerActivations, activations, head_activations
 
 CONFIG = LlamaConfig(vocab_size=64, max_seq_len=128, dim=64, n_layers=3, n_heads=4, n_kv_heads=2, ffn_dim=160)
@@ -95,7 +95,7 @@ def test_hooks_of_zero_3_and_kernels_of_liger_leave_gated_mlps_their_hidden_valu
     counts = []
     for _ in range(2):  # once more, since nothing stays on the layers
         for with_hooks, with_kernels in ((False, False), (hooked, has_kernels)):
-            with counted_as_run(layers, hooked=with_hooks, has_kernels=with_kernels):
+            with imitate_run(layers, hooked=with_hooks, has_kernels=with_kernels):
                 counted = layer_activations(layers, rows=ROWS, tokens=TOKENS, dtype=torch.float32)
             assert counted is not None
             counts.append(sum(each.kept for each in counted))

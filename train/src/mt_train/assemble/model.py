@@ -58,9 +58,11 @@ def build_engine(
     settings = deepspeed_config(plan, config.parallel.deepspeed)
     experts = ExpertRanks(plan.expert, process) if plan.expert > 1 else None
     dtypes = frozen_dtypes(parts, plan, checkpoint)
-    model, stage = _build_base(
-        parts, plan=plan, process=process, settings=settings, deepspeed=deepspeed, experts=experts, dtypes=dtypes
-    )
+    given: dict[str, Any] = {"settings": settings, "deepspeed": deepspeed, "experts": experts, "dtypes": dtypes}
+    with (
+        preserve_random_state()
+    ):  # layers draw values of their own, or none, by how they are built: dropout draws the same
+        model, stage = _build_base(parts, plan=plan, process=process, **given)
     if experts is not None:
         experts.connect(model)
     names = weight_names(model)
@@ -116,8 +118,7 @@ def _build_base(
         stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process, dtypes=dtypes)
         return stage.model, stage
     if quantizer is not None:
-        with preserve_random_state():
-            return build_quantized(parts.model, quantizer, process.device, dtypes), None
+        return build_quantized(parts.model, quantizer, process.device, dtypes), None
     given: dict[str, Any] = {"settings": settings, "deepspeed": deepspeed, "experts": experts, "dtypes": dtypes}
     return build_model(parts.model, plan=plan, process=process, **given), None
 

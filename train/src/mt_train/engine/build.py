@@ -24,7 +24,6 @@ from mt_train.engine.meta import exchange, with_memory
 from mt_train.engine.plan import Plan
 from mt_train.engine.precision import DTYPES, widen_kept
 from mt_train.engine.processes import Process
-from mt_train.engine.random_state import preserve_random_state
 
 TensorSource = Mapping[str, Callable[[], Tensor]]
 """Parameter name → a function that loads this one tensor."""
@@ -46,20 +45,19 @@ def build_model(
     """The model on its device, values still arbitrary; under ZeRO 3 partitioned layer by layer while it is built, in the plan's dtype.
 
     ``experts`` are the ranks that divide those of each layer. ``zero.Init`` gets no ``dtype``: with ``torch.float32`` it silently builds
-    bf16 on a CPU. However it is built, the generators are as before: dropout draws the same.
+    bf16 on a CPU.
     """
-    with preserve_random_state():
-        if plan.zero_stage == 3:
-            return _build_partitioned(make, plan=plan, settings=settings, deepspeed=deepspeed, experts=experts)
-        if experts is not None:
-            make = experts.divide(make)
-        elif not dtypes:
-            with process.device:
-                return make()
-        with process.device, without_memory():
-            model = make()
-        _allocate(model, process.device, dtypes)
-        return model
+    if plan.zero_stage == 3:
+        return _build_partitioned(make, plan=plan, settings=settings, deepspeed=deepspeed, experts=experts)
+    if experts is not None:
+        make = experts.divide(make)
+    elif not dtypes:
+        with process.device:
+            return make()
+    with process.device, without_memory():
+        model = make()
+    _allocate(model, process.device, dtypes)
+    return model
 
 
 def _build_partitioned(

@@ -25,7 +25,6 @@ from mt_train.engine.meta import exchange, with_memory
 from mt_train.engine.partition import partition
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process
-from mt_train.engine.random_state import preserve_random_state
 
 UNUSED = "unused"
 """The parameter group of a stage that trains nothing. It is no parameter of the model, so it is neither saved nor counted."""
@@ -88,13 +87,13 @@ def build_stage(
 ) -> Stage:
     """The model with this rank's layers on its device, values still arbitrary.
 
-    ``offered`` are a plugin's layers; without them they are taken from the model, with their parameters as costs. Generators are as before.
+    ``offered`` are a plugin's layers; without them they are taken from the model, with their parameters as costs.
     """
     parts = cut(make, offered, plan.pipeline)
     model, bounds = parts.model, parts.bounds
     index = process.rank // plan.sharing_ranks
     own = parts.specs[bounds[index] : bounds[index + 1]]
-    with preserve_random_state(), process.device:
+    with process.device:
         with without_memory() if dtypes else contextlib.nullcontext():
             built = {spec.prefix: spec.build() for spec in own}
         _place(model, built | (_media(model) if index == 0 else {}), process.device, dtypes)

@@ -50,20 +50,22 @@ def layer_activations(
 
 
 @contextmanager
-def counted_as_run(layers: Sequence[Layer], *, hooked: bool, has_kernels: bool) -> Iterator[None]:
-    """Layers as a run calls them: with hooks on every module at ZeRO 3 (``hooked``), and with activations by Liger's kernels. Functions
-    that keep less than the parts they stand for then leave the call to these."""
+def imitate_run(layers: Sequence[Layer], *, hooked: bool, has_kernels: bool) -> Iterator[None]:
+    """Let layers be called as in a run: with hooks on every module at ZeRO 3 (``hooked``), and with activations by Liger's kernels.
+
+    Functions that keep less than the parts they stand for then leave the call to these.
+    """
     modules = {module for layer in layers for module in layer.module.modules()}
-    gated: dict[Any, Any] = {}
+    gates: dict[Any, Any] = {}
     if has_kernels:
-        gated = {module: module.gate for module in modules if getattr(module, "gate", None) in _GATES}
+        gates = {module: module.gate for module in modules if getattr(module, "gate", None) in _GATES}
     hooks = [module.register_forward_hook(_do_nothing) for module in modules if hooked]
-    for module in gated:
+    for module in gates:
         module.gate = _kernel
     try:
         yield
     finally:
-        for module, gate in gated.items():
+        for module, gate in gates.items():
             module.gate = gate
         for hook in hooks:
             hook.remove()

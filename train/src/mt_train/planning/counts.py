@@ -12,7 +12,7 @@ from mt_core.nn import Router, TrainModel
 from mt_train.assemble.parts import Parts
 from mt_train.engine.plan import Plan
 from mt_train.engine.precision import DTYPES
-from mt_train.planning.activations import counted_as_run, layer_activations
+from mt_train.planning.activations import imitate_run, layer_activations
 from mt_train.planning.contents import contents
 from mt_train.planning.media import media_activations
 from mt_train.planning.memory import Content, LayerActivations
@@ -87,7 +87,7 @@ class Counts:
         key = (len(layers), plan.micro_batch_size, tokens, plan.dtype, hooked)
         if key not in self._layers:
             dtype, has_kernels = DTYPES[plan.dtype], self._parts.config.train.kernels == "liger"
-            with counted_as_run(layers, hooked=hooked, has_kernels=has_kernels):
+            with imitate_run(layers, hooked=hooked, has_kernels=has_kernels):
                 self._layers[key] = layer_activations(layers, rows=plan.micro_batch_size, tokens=tokens, dtype=dtype)
         return self._layers[key]
 
