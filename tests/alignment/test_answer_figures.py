@@ -36,7 +36,7 @@ def test_repetition_of_texts_that_one_can_count() -> None:
 
 
 def record(ids: Sequence[int], finish: str = "eos", **rewards: float | None) -> dict[str, Any]:
-    return {"ids": list(ids), "finish": finish, "rewards": {"own-one": 0.0, "other": 0.0} | rewards}
+    return {"ids": list(ids), "finish": finish, "group": 0, "rewards": {"own-one": 0.0, "other": 0.0} | rewards}
 
 
 WEIGHTS = {"own-one": 1.0, "other": 0.5}
@@ -73,6 +73,7 @@ def test_a_reward_that_scores_no_answer_of_an_iteration_has_no_figure_in_it() ->
 
 
 def test_answers_that_nobody_can_score_are_finite_figures() -> None:
-    found = figures(record([1], other=None), record([2], other=None))
+    nobody: dict[str, float | None] = {"own-one": None, "other": None}
+    found = figures(record([1], **nobody), record([2], **nobody))
     assert all(math.isfinite(value) for value in found.values())
     assert (found["reward"], found["score_std"], found["answers_unscored"]) == (0.0, 0.0, 1.0)

@@ -85,12 +85,16 @@ def normalise_each(
     """Return (P, G) advantages: those of each reward by itself, their weighted sum, whitened over all answers.
 
     A reward whose numbers spread more does not drown the others then (GDPO, https://arxiv.org/abs/2601.05242). A score that is missing
-    in a reward that counts makes the answer one without a score.
+    in a reward that counts makes the answer one without a score, but a reward that scores none of several answers to a prompt, where
+    another does, adds nothing there.
     """
     import numpy as np
 
     counted = weights_R != 0
-    missing_PG = np.isnan(scores_RPG[counted]).any(0)
+    missing_RPG = np.isnan(scores_RPG[counted])
+    absent_RP1 = missing_RPG.all(2, keepdims=True)
+    is_other_RP1 = absent_RP1 & ~absent_RP1.all(0) if scores_RPG.shape[2] > 1 else np.zeros_like(absent_RP1)
+    missing_PG = (missing_RPG & ~is_other_RP1).any(0)
     total_PG = np.zeros(scores_RPG.shape[1:])
     for number in np.flatnonzero(counted):
         own_PG = np.where(missing_PG, np.nan, scores_RPG[number])

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..scores import figure_of
-from .answers import CUT, scores_of, total_of
+from .answers import CUT
+from .totals import scores_of, totals_of
 
 NGRAM = 4
 """Tokens that are looked at together where an answer repeats itself."""
@@ -23,7 +24,7 @@ def reward_figures(records: Sequence[Mapping[str, Any]], weights: Mapping[str, f
 
     A reward may be of some rows only, as one that is watched, and 0 in an iteration without them would be a fall.
     """
-    totals_A = np.array([total_of(record["rewards"], weights) for record in records])
+    totals_A = totals_of(records, weights)
     scores = {name: each for name in weights if len(_known(each := scores_of(records, name)))}
     figures = {"reward": _mean(totals_A)} | {figure_of(name): _mean(each) for name, each in scores.items()}
     spread = {figure_of(name, "score_std"): _deviation(each) for name, each in scores.items()}
@@ -33,7 +34,7 @@ def reward_figures(records: Sequence[Mapping[str, Any]], weights: Mapping[str, f
 def answer_figures(records: Sequence[Mapping[str, Any]], weights: Mapping[str, float]) -> dict[str, float]:
     """Return how long answers are, and shares of what is amiss with them."""
     lengths = [len(record["ids"]) for record in records]
-    totals_A = np.array([total_of(record["rewards"], weights) for record in records])
+    totals_A = totals_of(records, weights)
     return {
         "answer_tokens": float(np.mean(lengths)),
         "answer_tokens_most": float(max(lengths)),

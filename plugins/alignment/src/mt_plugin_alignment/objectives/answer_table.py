@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .answer_figures import answer_figures, reward_figures
-from .answers import CUT, FIRST, scores_of, total_of
+from .answers import CUT, FIRST
+from .totals import scores_of, totals_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class AnswerTable:
     ) -> None:
         self._records, self._weights, self._group = records, weights, options.group
         self._compares, self._each, self._penalty = compares, each, penalty
-        self.totals = np.array([total_of(record["rewards"], weights) for record in records])
+        self.totals = totals_of(records, weights)
         self.lengths = np.array([len(record["ids"]) for record in records])
         self.is_cut = np.array([record["finish"] in CUT for record in records])
         self.credited = self.totals - penalty * self.is_cut
@@ -50,7 +51,7 @@ class AnswerTable:
 
     def figures(self) -> dict[str, float]:
         """Return figures of the iteration. Rewards are those of the answers that were written first, not of those that were kept."""
-        first = [{"rewards": record.get(FIRST, record["rewards"])} for record in self._records]
+        first = [{**record, "rewards": record.get(FIRST, record["rewards"])} for record in self._records]
         figures = reward_figures(first, self._weights)
         if self._compares:
             alike_P = groups_alike(self._records, self._weights, self._group, each=self._each, penalty=self._penalty)
@@ -66,12 +67,13 @@ def groups_alike(
     ``penalty`` is taken off the sum of an answer without an end, as where it is credited. Scores that are missing say nothing.
     """
     if each:
-        columns = [scores_of(records, name).tolist() for name, weight in weights.items() if weight]
+        columns = [scores_of(records, name) for name, weight in weights.items() if weight]
     else:
-        columns = [[total_of(record["rewards"], weights) - penalty * (record["finish"] in CUT) for record in records]]
+        is_cut = np.array([record["finish"] in CUT for record in records])
+        columns = [totals_of(records, weights) - penalty * is_cut]
     alike_P = np.ones(len(records) // group, dtype=np.bool_)
     for column in columns:
-        values_PG = np.array(column).reshape(-1, group)
+        values_PG = column.reshape(-1, group)
         known = ~np.isnan(values_PG)
         high, low = np.where(known, values_PG, -np.inf).max(1), np.where(known, values_PG, np.inf).min(1)
         alike_P &= high <= low

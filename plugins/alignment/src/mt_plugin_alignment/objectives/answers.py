@@ -9,8 +9,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from mt_core import ComponentError, UsageError
 from mt_core.generation import GenerationConfig, SamplingRules
 
@@ -19,9 +17,9 @@ from ..samplers.answers import refuse_partial_support, write_answers
 from ..scores import BadAnswers, score_answers
 from ..stopwatch import Stopwatch
 from .shapes import read_prompt
+from .totals import totals_of, weight_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
     from mt_core import Tokenizer
     from mt_train import Policy, Prompt
@@ -75,8 +73,10 @@ class AnswerWriter:
         self._bad = {}
         records = self._collect(prompts, policy, seed)
         texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
-        for record in records:  # the sum and the text are for readers of the file: nothing is learned from them
-            total = total_of(record["rewards"], self.weights)
+        totals = totals_of(records, self.weights).tolist()
+        for record, total in zip(
+            records, totals, strict=True
+        ):  # the sum and the text are for readers of the file: nothing is learned from them
             record |= {"reward": None if math.isnan(total) else total, "prompt_text": texts[record["group"]]}
         return records
 
@@ -153,27 +153,6 @@ def refuse_other_rewards(records: Sequence[Mapping[str, Any]], rewards: Collecti
         raise UsageError(
             f"the answers have no scores of reward {missing[0]}; name the rewards that they were collected with"
         )
-
-
-def scores_of(records: Sequence[Mapping[str, Any]], name: str) -> NDArray[np.float64]:
-    """Return what a reward says of each answer; NaN where it says nothing."""
-    scores = [record["rewards"][name] for record in records]
-    return np.array([math.nan if score is None else score for score in scores], dtype=np.float64)
-
-
-def weight_of(reward: Reward) -> float:
-    """Return what a reward counts in the sum; 1 where it does not say."""
-    return float(getattr(reward, "weight", 1.0))
-
-
-def total_of(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float:
-    """Return the weighted sum of an answer's scores; NaN where one that counts is missing."""
-    counted = [(weight, scores[name]) for name, weight in weights.items() if weight]
-    return (
-        math.nan
-        if any(score is None for _, score in counted)
-        else sum(weight * (score or 0.0) for weight, score in counted)
-    )
 
 
 def _logprobs(scored: ScoredAnswer) -> list[float]:

@@ -13,8 +13,9 @@ import numpy as np
 from ..advantages import advantages, normalise_each, returns
 from ..gae import whiten_answers
 from .answer_table import AnswerTable, Records
-from .answers import CUT, FIRST, OLD, REFERENCE, scores_of, total_of
+from .answers import CUT, FIRST, OLD, REFERENCE
 from .group_writer import GREEDY
+from .totals import scores_of, total_of, weights_by_group
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,8 +97,10 @@ class Credit(AnswerTable):
     def _greedy_totals(self) -> NDArray[np.float64] | None:
         if self._config.baseline != "greedy":
             return None
-        greedy = [record[GREEDY] for record in self._records[:: self._config.group]]
-        totals = np.array([total_of(each["rewards"], self._weights) for each in greedy])
+        first = self._records[:: self._config.group]
+        greedy, weights = [record[GREEDY] for record in first], weights_by_group(self._records, self._weights)
+        of_prompts = [weights[record["group"]] for record in first]
+        totals = np.array([total_of(each["rewards"], own) for each, own in zip(greedy, of_prompts, strict=True)])
         return totals - self._config.missing_eos_penalty * np.array([each["finish"] in CUT for each in greedy])
 
     def _grouped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
