@@ -11,7 +11,7 @@ from mt_core.protocols import Template
 from mt_tools.generation.media import MediaText
 from mt_train.config.data import DataConfig
 from mt_train.config.texts import template_source
-from mt_train.data.media.marks import find_place
+from mt_train.data.media.places import find_place
 from mt_train.data.media.writer import MediaTemplate
 from mt_train.data.templates import build_template
 from mt_train.data.templates.days import DatedTemplate

@@ -16,8 +16,9 @@ from mt_core.rows import Rejected, Row, Sample
 from mt_train.data.items import fit_item
 from mt_train.data.lengths import Lengths, fit
 from mt_train.data.measures import measure
-from mt_train.data.media.marks import find_place, mark_parts
+from mt_train.data.media.marks import mark_parts
 from mt_train.data.media.named_files import archives_in, files_of
+from mt_train.data.media.places import find_place, refuse_parts
 from mt_train.data.media.rules import MediaRules, kind_of
 from mt_train.data.online import CollectsAnswers
 from mt_train.data.outcomes import Outcome, encode_rows
@@ -49,7 +50,10 @@ class Rules(Lengths):
     def prepare(self, row: Row) -> tuple[Row, int]:
         """Return a row as an objective gets it, and how many parts of it are no text. Raises ``DataError``."""
         row = rename_columns(row, self.columns)
-        return (row, 0) if self.media is None else mark_parts(row, self.media)
+        if self.media is None:
+            refuse_parts(row)
+            return row, 0
+        return mark_parts(row, self.media)
 
 
 def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules: Rules) -> EncodedSamples:

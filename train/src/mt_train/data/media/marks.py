@@ -10,7 +10,7 @@ has the field ``text`` beside a conversation.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -49,12 +49,6 @@ def mark_parts(row: Row, rules: MediaRules) -> tuple[Row, int]:
         return row, 0
     kept = {name: value for name, value in row.items() if name not in marker.consumed}
     return {**kept, **changed, **({"media": tuple(marker.flat)} if marker.flat else {})}, marker.parts
-
-
-def find_place(content: Any, kinds: Iterable[str]) -> str | None:
-    """Return the first of these kinds that a text in this has a place for: ``<image>``, ``<dna>`` …"""
-    texts = texts_in(content)
-    return next((kind for kind in sorted(kinds) if any(f"<{kind}>" in text for text in texts)), None)
 
 
 class _Turn(NamedTuple):
