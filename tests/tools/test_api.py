@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from mt_core.errors import MtError, UsageError
-from mt_tools import evaluate
+from mt_tools import evaluate, export_run
+from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.eval import main as mt_eval
+from mt_tools.cli.export import main as mt_export
 from mt_train import train
 
 CONFIG = {
@@ -80,3 +82,73 @@ def test_every_odd_argument_is_an_error_of_ours(run: Path) -> None:
                 continue
             with pytest.raises(MtError):
                 evaluate(**{"run": run, name: value})
+
+
+@pytest.fixture(scope="module")
+def lora(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    export_run(run, folder / "base")
+    tuned = {**CONFIG, "model": {"name": "llama", "weights": str(folder / "base")}, "adapter": "lora"}
+    train(tuned, output=folder / "run")
+    return folder / "run"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file but the card, which has the command and the folder's name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "README.md"}
+
+
+@pytest.mark.parametrize(
+    ("of", "asked", "words"),
+    [
+        ("run", {}, []),
+        ("run", {"checkpoint": 2, "dtype": "bf16"}, ["--dtype", "bf16"]),
+        ("lora", {}, ["--merge"]),
+        ("lora", {"form": "adapter", "checkpoint": 2, "base": "org/base"}, ["--checkpoint", "2", "--base", "org/base"]),
+        ("lora", {"form": "lora", "rank": 2, "tolerance": 1}, ["--as-lora", "2", "--tolerance", "1"]),
+    ],
+    ids=["whole", "a step in bf16", "merged", "adapter", "lora"],
+)
+def test_a_run_is_written_as_the_command_writes_it(
+    of: str, asked: dict[str, Any], words: list[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path, theirs = request.getfixturevalue(of), tmp_path / "theirs"
+    if of == "run":
+        source = path / "checkpoints" / "step-00000002" if "checkpoint" in asked else path
+        assert mt_convert([str(source), str(theirs), *words]) == 0
+    else:
+        assert mt_export(["--run", str(path), "--output", str(theirs), *words]) == 0
+    out = export_run(path, tmp_path / "ours", **asked)
+    assert out == tmp_path / "ours"
+    assert contents(out) == contents(theirs)
+
+
+WRONG_EXPORTS: list[tuple[dict[str, Any], str]] = [
+    ({"form": "merged"}, r"form is 'model' or 'adapter' or 'lora'; got 'merged'"),
+    ({"dtype": "int8"}, r"dtype is fp32, bf16, fp16 or None; got 'int8'"),
+    ({"form": "adapter", "dtype": "bf16"}, r"dtype is None with form='adapter'; got 'bf16'"),
+    ({"rank": 8}, r"rank is None with form='model'; got 8"),
+    ({"form": "lora", "rank": 0}, r"rank is a whole number from 1 on; got 0"),
+    ({"form": "adapter", "tolerance": 0.1}, r"tolerance is None with form='adapter'; got 0.1"),
+    ({"tolerance": math.nan}, r"tolerance is a number from 0 on, or None; got nan"),
+    ({"tolerance": 0.1}, r"tolerance is None for a run without an adapter to merge; got 0.1"),
+    ({"checkpoint": "all"}, r"checkpoint all means 2 checkpoints; name one: last, best, or a saved step"),
+    ({"base": "C:/x"}, "base"),
+    ({"averaged": ""}, r"averaged is the name of a callback of the run"),
+    ({"plugins": "x"}, r"export_run\(\): plugins is a list of modules"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), WRONG_EXPORTS, ids=[says[:40] for _, says in WRONG_EXPORTS])
+def test_a_wrong_argument_of_an_export_writes_nothing(
+    given: dict[str, Any], says: str, run: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        export_run(run, tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_overwrites_nothing(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(MtError, match="is not empty"):
+        export_run(run, tmp_path)

@@ -12,6 +12,7 @@ _PUBLIC = {
     "chat_ids": "mt_tools.generation.prompts",
     "evaluate": "mt_tools.api",
     "expand_paths": "mt_tools.generation.source",
+    "export_run": "mt_tools.api",
     "generate": "mt_tools.api",
     "open_source": "mt_tools.generation.source",
     "save_folder": "mt_tools.convert.writing",
@@ -28,6 +29,7 @@ __all__ = [
     "chat_ids",
     "evaluate",
     "expand_paths",
+    "export_run",
     "generate",
     "open_source",
     "save_folder",
@@ -40,7 +42,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from mt_tools.api import evaluate, generate
+    from mt_tools.api import evaluate, export_run, generate
     from mt_tools.convert.writing import save_folder, stage_folder, write_json, write_tensors
     from mt_tools.generation.prompts import chat_ids, template_of, text_ids
     from mt_tools.generation.source import add_source_options, expand_paths, open_source, source_faults

@@ -1,15 +1,20 @@
-"""Text and figures from Python, as ``mt-generate`` and ``mt-eval`` make them: the same errors, no ``sys.exit``."""
+"""Text, figures and folders of weights from Python, as the commands make them: the same errors, no ``sys.exit``."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mt_core.errors import DataError, UsageError, did_you_mean
 from mt_core.generation import GenerationConfig, SamplingRules
+from mt_core.tracking.logs import notice
+from mt_tools.convert.adapter_readers import check_base_name, say_changed_base
+from mt_tools.convert.source import build_on_meta, inject_adapter, open_run, refuse_encoders
+from mt_tools.convert.writing import SHARD_BYTES, check_free
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.run_file import run_config
@@ -21,6 +26,8 @@ from mt_train.plugins.modules import check_given
 
 if TYPE_CHECKING:
     from mt_core.generation import Generation
+    from mt_core.plugins.host import PluginHost
+    from mt_tools.convert.source import Source
     from mt_tools.generation.prompts import Prompt
     from mt_train.generation.loaded_model import LoadedModel
 
@@ -99,6 +106,89 @@ def evaluate(
     return measure(jobs, wanted=False, averaged=averaged, dtype=precision)[0]
 
 
+def export_run(
+    run: str | Path,
+    output: str | Path,
+    *,
+    form: str = "model",
+    checkpoint: str | int = "last",
+    averaged: str | None = None,
+    base: str | None = None,
+    rank: int | None = None,
+    dtype: str | None = None,
+    tolerance: float | None = None,
+    plugins: Iterable[ModuleType] = (),
+) -> Path:
+    """Write what a run trained into the new folder ``output`` and return it, as ``mt-convert`` and ``mt-export`` do.
+
+    ``form`` is ``"model"``: a whole Hugging Face folder, an adapter merged into its base; ``"adapter"``: the adapter as peft opens it; or
+    ``"lora"``: what any adapter changes as a LoRA, of at most ``rank``. ``base`` names the base on the Hub. ``dtype`` (fp32, bf16, fp16)
+    of a model is by default that of the weights. ``tolerance`` is the largest mean difference of logits, where the command has it.
+    ``plugins`` are as in ``load_run``. Raises ``MtError``, as the commands report it, and writes nothing then.
+    """
+    _check_form(form, rank, dtype, tolerance)
+    run = Path(expand(arguments.path("export_run", "run", run)))
+    out = Path(expand(arguments.path("export_run", "output", output)))
+    check_free(out)
+    which = str(checkpoint) if type(checkpoint) is int else checkpoint
+    which = arguments.text("export_run", "checkpoint", which, "'last', 'best', or a saved step")
+    if averaged is not None:
+        arguments.text("export_run", "averaged", averaged, "the name of a callback of the run, such as 'ema', or None")
+    if base is not None:
+        check_base_name(arguments.text("export_run", "base", base, "org/name, org/name@revision, or None"))
+    host = discover_plugins(modules=check_given("export_run", plugins))
+    source = replace(open_run(run, which, host), averaged=averaged, base_name=base)
+    if form == "model":
+        _write_model(source, out, host, dtype, tolerance)
+    else:
+        _write_adapter(source, out, host, form, rank, tolerance)
+    return out
+
+
+def _check_form(form: str, rank: int | None, dtype: str | None, tolerance: float | None) -> None:
+    if form not in _FORMS:
+        raise arguments.refuse("export_run", "form", form, " or ".join(map(repr, _FORMS)))
+    if dtype is not None and (form != "model" or dtype not in arguments.DTYPES[1:]):
+        allowed = f"{', '.join(arguments.DTYPES[1:])} or None" if form == "model" else f"None with form={form!r}"
+        raise arguments.refuse("export_run", "dtype", dtype, allowed)
+    if rank is not None:
+        if form != "lora":
+            raise arguments.refuse("export_run", "rank", rank, f"None with form={form!r}")
+        arguments.check_whole_number("export_run", "rank", rank, 1)
+    if tolerance is not None:
+        is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+        if form == "adapter" or not is_number or not 0 <= tolerance < math.inf:
+            allowed = "None with form='adapter'" if form == "adapter" else "a number from 0 on, or None"
+            raise arguments.refuse("export_run", "tolerance", tolerance, allowed)
+
+
+def _write_model(source: Source, out: Path, host: PluginHost, dtype: str | None, tolerance: float | None) -> None:
+    from mt_tools.convert.adapter_merge import merge
+    from mt_tools.convert.folder import convert
+
+    if inject_adapter(source, build_on_meta(source.parts)):
+        merge([(source, 1.0)], out, host, dtype=dtype, shard_bytes=SHARD_BYTES, tolerance=tolerance, say=notice)
+        return
+    if tolerance is not None:
+        raise arguments.refuse("export_run", "tolerance", tolerance, "None for a run without an adapter to merge")
+    convert(source, out, dtype=dtype, say=notice)
+
+
+def _write_adapter(
+    source: Source, out: Path, host: PluginHost, form: str, rank: int | None, tolerance: float | None
+) -> None:
+    from mt_tools.convert.adapter import export_adapter
+    from mt_tools.convert.adapter_lora import export_as_lora
+
+    refuse_encoders(source.path, source.parts)
+    say_changed_base(source, host, notice)
+    if form == "lora":
+        export_as_lora(source, out, host, rank=rank, tolerance=tolerance, say=notice)
+    else:
+        export_adapter(source, out, notice)
+
+
+_FORMS = ("model", "adapter", "lora")
 _ASKED = (
     "a mapping of what counts over the model's own config, such as {'dataset': {'name': 'jsonl', 'path': 'rows.jsonl'}}"
 )

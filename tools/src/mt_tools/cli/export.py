@@ -18,9 +18,8 @@ from mt_tools.convert.adapter_readers import check_base_name, say_changed_base
 from mt_tools.convert.check import READERS
 from mt_tools.convert.gguf.writer import TYPES, find_gguf
 from mt_tools.convert.publish import Repository, push
-from mt_tools.convert.source import Source, open_source, refuse_encoders
+from mt_tools.convert.source import Source, open_run, refuse_encoders
 from mt_tools.convert.writing import SHARD_BYTES
-from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
 
@@ -129,7 +128,7 @@ def _export(arguments: argparse.Namespace) -> int:
     )
     base = None if arguments.base is None else check_base_name(arguments.base)
     sources = [
-        (replace(_open_run(run, arguments.checkpoint, host), base_name=base, averaged=arguments.averaged), share)
+        (replace(open_run(run, arguments.checkpoint, host), base_name=base, averaged=arguments.averaged), share)
         for run, share in map(_parse_share, arguments.run)
     ]
     if not arguments.merge:
@@ -208,13 +207,6 @@ def _parse_share(text: str) -> tuple[Path, float]:
         return Path(expand(path)), float(share)
     except ValueError as error:
         raise UsageError(f"--run {text}: {share!r} is no number; write RUN:0.5 for half of the adapter") from error
-
-
-def _open_run(run: Path, which: str, host: PluginHost) -> Source:
-    found = chosen_checkpoints(run, which)
-    if len(found) != 1:
-        raise UsageError(f"--checkpoint {which} means {len(found)} checkpoints; name one: last, best, or a saved step")
-    return open_source(str(found[0]), host)
 
 
 def _refuse_of_merge(arguments: argparse.Namespace, sources: Sequence[tuple[Source, float]]) -> None:

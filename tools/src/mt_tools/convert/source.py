@@ -11,6 +11,7 @@ from mt_core.components import ModelFamily, WeightsFormat
 from mt_core.errors import UsageError
 from mt_core.plugins.host import PluginHost
 from mt_core.weights import Loaders
+from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.places import without_weights
 from mt_train.assemble.run_file import run_config
@@ -80,6 +81,14 @@ def open_source(
     return Source(path, parts, _writer(parts), None)
 
 
+def open_run(run: Path, which: str, host: PluginHost) -> Source:
+    """Return the model in one checkpoint of a run: ``last``, ``best``, or a saved step. Raises ``UsageError`` for several."""
+    found = chosen_checkpoints(run, which)
+    if len(found) != 1:
+        raise UsageError(f"checkpoint {which} means {len(found)} checkpoints; name one: last, best, or a saved step")
+    return open_source(str(found[0]), host)
+
+
 def locate_source(given: str) -> Path:
     """Return the folder that a path, or a name on the Hub, means. Raises ``WeightsError`` where nothing is there."""
     return locate_existing(given, "give a folder of weights, a run, or one of its checkpoints")
@@ -133,7 +142,6 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
     whose adapter has parameters of its own.
     """
     from mt_train.assemble.expert_forms import fit_experts
-    from mt_train.assemble.injection import inject
     from mt_train.assemble.media import MEDIA
     from mt_train.assemble.weights import averaged_of, weights_of
     from mt_train.engine.build import drawn_values
@@ -141,13 +149,11 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
     model = build_on_meta(source.parts)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     kept = frozenset(model.kept_names())
-    if source.checkpoint is not None and not adapted:
-        inject(source.parts, model, checkpoint=source.checkpoint)
-        if any(name not in shapes for name, _ in model.named_parameters()):
-            raise UsageError(
-                f"{source.path} has the adapter {source.parts.config.adapter.name} over its weights: mt-export --run"
-                f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
-            )
+    if not adapted and inject_adapter(source, model):
+        raise UsageError(
+            f"{source.path} has the adapter {source.parts.config.adapter.name} over its weights: mt-export --run"
+            f" {source.path} --merge --output FOLDER writes both as one, and without --merge the adapter alone"
+        )
     found = weights_of(source.parts, list(shapes), say, source.checkpoint, adapted=adapted)
     if source.averaged is not None:
         found = {**found, **fit_experts(source.parts, averaged_of(source.checkpoint, source.averaged), list(shapes))}
@@ -155,6 +161,17 @@ def tensors_of(source: Source, say: Say, *, adapted: bool = False) -> SourceTens
     if is_drawn or any(name.startswith(MEDIA) and name not in found for name in shapes):  # nor may a projector
         found = {**drawn_values(model, source.parts.config.train.seed), **found}
     return SourceTensors({name: found[name] for name in shapes}, shapes, kept)
+
+
+def inject_adapter(source: Source, model: TrainModel) -> bool:
+    """Put the adapter of a run into a model without memory, and return whether it has parameters of its own, which the family has not."""
+    from mt_train.assemble.injection import inject
+
+    if source.checkpoint is None:
+        return False
+    names = {name for name, _ in model.named_parameters()}
+    inject(source.parts, model, checkpoint=source.checkpoint)
+    return any(name not in names for name, _ in model.named_parameters())
 
 
 def saved_tensors(source: Source) -> Loaders:
