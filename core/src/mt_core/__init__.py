@@ -11,12 +11,8 @@ from mt_core.lazy import importer, public_names
 from mt_core.version import API_VERSION as API_VERSION
 from mt_core.version import __version__ as __version__
 
-_NAMES = public_names(__file__)
-
-__all__ = list(_NAMES)
-
-__getattr__ = importer(__name__, _NAMES, current_name)
+__getattr__ = importer(__name__, __file__, current_name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(public_names(__file__))

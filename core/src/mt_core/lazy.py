@@ -6,26 +6,33 @@ The package's stub, ``__init__.pyi``, is the one list of them: type checkers and
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 
+@cache
 def public_names(file: str) -> dict[str, str]:
     """Name → the module that defines it, for the package whose ``__init__.py`` is ``file``; sorted as ruff sorts ``__all__``."""
+    import ast  # commands that ask for no name do without it
+
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     found = {alias.name: str(node.module) for node in imports for alias in node.names}
     return {name: found[name] for name in sorted(found, key=lambda name: (not name.isupper(), name[0].islower(), name))}
 
 
-def importer(package: str, names: dict[str, str], current: Callable[[str, str], str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package; ``current(package, name)`` gives the name that an old one stands for now."""
+def importer(package: str, file: str, current: Callable[[str, str], str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package whose ``__init__.py`` is ``file``; ``current(package, name)`` gives the name that an old one
+    stands for now."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - what Python calls it
+        names = public_names(file)
+        if name == "__all__":
+            return list(names)
         name = current(package, name)
         if name not in names:
             raise AttributeError(f"module {package!r} has no public name {name!r}; it has {', '.join(sorted(names))}")

@@ -16,7 +16,7 @@ import pytest
 
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import PluginHost
-from mt_core.plugins.metadata import FILE, FOLDER, Selection, find_plugins, origin_of
+from mt_core.plugins.metadata import FILE, FOLDER, Selection, find_plugins, place_of
 from mt_train.plugins.lock import code_hash, compare, distribution_hash, lock_content
 
 Install = Callable[..., Path]
@@ -88,7 +88,7 @@ def test_an_origin_is_what_pip_says_without_a_password(
     """What pip writes into ``direct_url.json`` (PEP 610)."""
     if direct_url is not None:
         (tmp_path / "direct_url.json").write_text(json.dumps(direct_url))
-    assert origin_of(importlib.metadata.PathDistribution(tmp_path)) == origin
+    assert place_of(importlib.metadata.PathDistribution(tmp_path)).origin == origin
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_damaged_direct_url_hurts_nobody(tmp_path: Path, content: str, monkeyp
 def test_the_lock_has_the_origin_of_what_no_index_has(lock: dict[str, Any]) -> None:
     assert "acme-good" not in lock["origins"], "a wheel that was unpacked, of which nobody has said it"
     for name in ("mt-core", "mt-train", "mt-plugin-standard"):
-        assert lock["origins"].get(name, "") == origin_of(importlib.metadata.distribution(name))
+        assert lock["origins"].get(name, "") == place_of(importlib.metadata.distribution(name)).origin
 
 
 def test_a_plugin_of_a_folder_or_an_address_has_no_line_for_an_index(lock: dict[str, Any]) -> None:

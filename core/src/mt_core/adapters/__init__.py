@@ -6,10 +6,6 @@ The names are in ``__init__.pyi``.
 from __future__ import annotations
 
 from mt_core.deprecation import current_name
-from mt_core.lazy import importer, public_names
+from mt_core.lazy import importer
 
-_NAMES = public_names(__file__)
-
-__all__ = list(_NAMES)
-
-__getattr__ = importer(__name__, _NAMES, current_name)
+__getattr__ = importer(__name__, __file__, current_name)

@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"mt-core {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", prog="mt-plugins")  # else it formats a usage
     plain = argparse.ArgumentParser(add_help=False)
     plain.add_argument("--debug", action="store_true", help="show tracebacks")
     common = argparse.ArgumentParser(add_help=False, parents=[plain])

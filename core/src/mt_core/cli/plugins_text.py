@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -62,8 +61,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 0) ->
 
 
 def _hang(start: str, text: str, width: int) -> list[str]:
-    room = width - len(start)
-    parts = textwrap.wrap(text, room, break_on_hyphens=False) if room >= MIN_WRAPPED else [text]
+    room, parts = width - len(start), [text]
+    if room >= MIN_WRAPPED:
+        import textwrap  # a list in a pipe or a file does without it
+
+        parts = textwrap.wrap(text, room, break_on_hyphens=False)
     return [((start if index == 0 else " " * len(start)) + part).rstrip() for index, part in enumerate(parts or [""])]
 
 

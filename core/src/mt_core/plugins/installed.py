@@ -85,8 +85,8 @@ def _folders() -> Iterator[str]:
             stem, _, suffix = child.rpartition(".")
             if suffix.lower() not in _SUFFIXES:
                 continue
-            name = re.sub(r"[-_.]+", "-", stem.partition("-")[0]).lower()
-            if not name.strip("-") or not child.isascii() or suffix not in _SUFFIXES:
+            name = stem.partition("-")[0].replace(".", "_").lower()
+            if not name.strip("_") or "__" in name or not child.isascii() or suffix not in _SUFFIXES:
                 raise _NotPlainError
             if name not in seen:
                 seen.add(name)

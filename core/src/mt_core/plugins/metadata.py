@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
@@ -36,7 +35,7 @@ class PluginInfo(NamedTuple):
     entry_point: EntryPoint | PlainEntryPoint
     editable: bool = False
     origin: str = ""
-    """Source that pip had it from, as ``origin_of`` says it."""
+    """Source that pip had it from, as ``Place`` says it."""
 
     @property
     def label(self) -> str:
@@ -99,7 +98,7 @@ def without_effect(selection: Selection, found: Iterable[PluginInfo]) -> list[st
 def _describe(point: EntryPoint | PlainEntryPoint, selection: Selection) -> PluginInfo:
     distribution = point.dist
     assert distribution is not None, "an installed entry point belongs to a distribution"
-    sources = sources_of(distribution)
+    place = place_of(distribution)
     metadata = distribution.metadata  # read anew each time that somebody asks
     name = metadata["Name"] or point.name  # a damaged dist-info has neither name nor version
     return PluginInfo(
@@ -107,24 +106,37 @@ def _describe(point: EntryPoint | PlainEntryPoint, selection: Selection) -> Plug
         distribution=name,
         version=metadata["Version"] or UNKNOWN,
         module=point.value,
-        location=sources or str(Path(str(distribution.locate_file(""))).resolve()),
+        location=place.sources or os.path.realpath(str(distribution.locate_file(""))),
         blocked=selection.blocks(point.name, name),
         entry_point=point,
-        editable=bool(sources),
-        origin=origin_of(distribution),
+        editable=bool(place.sources),
+        origin=place.origin,
     )
 
 
-def origin_of(distribution: Distribution | PlainDistribution) -> str:
-    """Return where a distribution was installed from (PEP 610): ``FOLDER``, ``FILE``, an address as pip takes it, without a password; empty
-    for an index, and where nobody has said it."""
-    origin = _direct_url(distribution)
-    address = urlparse(str(origin.get("url", "")))
+class Place(NamedTuple):
+    """Where a distribution was installed from (PEP 610).
+
+    ``origin`` is ``FOLDER``, ``FILE``, or an address as pip takes it, without a password; empty for an index, and where nobody has said
+    it. ``sources`` is the folder of an editable install's sources; empty for any other, which is where its metadata is.
+    """
+
+    origin: str
+    sources: str
+
+
+def place_of(distribution: Distribution | PlainDistribution) -> Place:
+    """Return where a distribution was installed from, by its ``direct_url.json``."""
+    found = _direct_url(distribution)
+    address = urlparse(str(found.get("url", "")))
+    sources = unquote(address.path) if found.get("dir_info", {}).get("editable") else ""
     if address.scheme in ("", "file"):
-        return (FOLDER if "dir_info" in origin else FILE) if origin else ""
+        return Place((FOLDER if "dir_info" in found else FILE) if found else "", sources)
     plain = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
-    source = origin.get("vcs_info") or {}
-    return f"{source['vcs']}+{plain}@{source['commit_id']}" if {"vcs", "commit_id"} <= source.keys() else plain
+    source = found.get("vcs_info") or {}
+    return Place(
+        f"{source['vcs']}+{plain}@{source['commit_id']}" if {"vcs", "commit_id"} <= source.keys() else plain, sources
+    )
 
 
 def _direct_url(distribution: Distribution | PlainDistribution) -> dict[str, Any]:
@@ -135,12 +147,6 @@ def _direct_url(distribution: Distribution | PlainDistribution) -> dict[str, Any
         return {}
     parts = [content, *(content.get(key, {}) for key in ("dir_info", "vcs_info"))] if isinstance(content, dict) else []
     return content if parts and all(isinstance(part, dict) for part in parts) else {}
-
-
-def sources_of(distribution: Distribution | PlainDistribution) -> str:
-    """The folder of an editable install's sources (PEP 610); empty for any other, which is where its metadata is."""
-    origin = _direct_url(distribution)
-    return unquote(urlparse(str(origin.get("url", ""))).path) if origin.get("dir_info", {}).get("editable") else ""
 
 
 def missing_requirements(distribution: str, absent: Collection[str]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 from mt_core.errors import CheckpointError
 from mt_core.plugins.host import Offer
 from mt_core.plugins.lock_file import origins, read_lock
-from mt_core.plugins.metadata import CORE, GROUP, TRAINING, PluginInfo, origin_of, sources_of
+from mt_core.plugins.metadata import CORE, GROUP, TRAINING, PluginInfo, place_of
 from mt_core.plugins.pins import indexes, pins
 from mt_core.version import __version__
 from mt_train.plugins.modules import VARIABLE, is_module_alone
@@ -77,7 +77,8 @@ def _always() -> dict[str, _Distribution | PluginInfo]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             each = metadata.distribution(name)
             module = name.replace("-", "_")
-            found[name] = _Distribution(each.version, module, origin_of(each), bool(sources_of(each)))
+            place = place_of(each)
+            found[name] = _Distribution(each.version, module, place.origin, bool(place.sources))
     return found
 
 
