@@ -160,6 +160,19 @@ def test_another_figure_after_a_resume_is_not_compared_with_the_old_one(make: An
         assert [bool(answer) for answer in answers] == [False, True], "goes on, and ends"
 
 
+def test_a_run_that_it_ended_and_that_is_resumed_gets_its_patience_anew() -> None:
+    old, new, raised = (
+        scene(EarlyStopping(EarlyStoppingConfig(patience=2))),
+        *(EarlyStopping(EarlyStoppingConfig(patience=patience)) for patience in (2, 4)),
+    )
+    assert stops(old, [1, 2, 2]) == 2
+    for each in (new, raised):
+        each.load_state_dict(old.state_dict())
+        start(each)
+    assert stops(new, [2, 2]) == 1, "as many evaluations as before, and compared with the best of all"
+    assert stops(raised, [2, 2]) == 1, "two of four were waited before"
+
+
 def test_a_better_model_is_saved_at_once() -> None:
     callback = scene(Best(BestConfig()))
     asked = [

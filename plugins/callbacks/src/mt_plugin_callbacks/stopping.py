@@ -109,6 +109,8 @@ class EarlyStopping:
         self._goal.check(context, "early-stopping")
         if self._before not in ("", str(self._goal)):
             self._best, self._waited = math.inf, 0
+        if self._waited >= self._config.patience:  # it has ended the run, and somebody wants it to go on
+            self._waited = 0
         return self._too_late(context) if self._goal.metric.startswith("eval_") else None
 
     def _too_late(self, context: CallbackContext) -> Control | None:
