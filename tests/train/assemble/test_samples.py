@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mt_tools import generate
 from mt_train import load_run, train
@@ -88,7 +90,27 @@ def test_a_run_of_conversations_shows_first_turns_and_is_talked_to_as_it_was_tra
     assert [(reply.text, reply.finish) for reply in replies] == [("Hello!", "stop"), ("Ann.", "stop")]
 
 
-@pytest.mark.parametrize("change", [{"parallel": {"zero_stage": 3}}, {"data": {"eval": None}}])
-def test_where_it_cannot_be_done_nothing_is_written(change: dict[str, Any], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("plain")
+    train(raw_config(), output=folder / "run")
+    return lines(folder / "run")
+
+
+@pytest.mark.parametrize("change", [{"parallel": {"zero_stage": 3}}, {"train": {**RAW["train"], "compile": True}}])
+def test_at_zero_3_and_with_compiled_blocks_the_texts_are_the_same(
+    change: dict[str, Any], plain: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))  # inductor takes a minute
     train(raw_config() | change, output=tmp_path / "run")
+    assert lines(tmp_path / "run") == plain
+
+
+def test_no_texts_are_written_without_held_out_rows_or_a_language_head_that_is_trained(tmp_path: Path) -> None:
+    train(raw_config() | {"data": {"eval": None}}, output=tmp_path / "run")
     assert not (tmp_path / "run" / "samples.jsonl").exists()
+    rows = [{"prompt": f"{i} ", "chosen": f"good {i}", "rejected": f"bad {i}"} for i in range(9)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scores = {"dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")}, "objective": "reward"}
+    train({**raw_config(), **scores, "data": {"eval": 3}}, output=tmp_path / "scores")
+    assert not (tmp_path / "scores" / "samples.jsonl").exists()

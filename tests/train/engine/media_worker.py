@@ -25,7 +25,7 @@ from mt_core.plugins.host import PluginHost
 from mt_core.rows import Encoded, Sample
 from mt_train.assemble.features import with_features
 from mt_train.assemble.report import describe_media_part, media_parts
-from mt_train.assemble.samples import sample_writer
+from mt_train.assemble.samples import Samples
 from mt_train.assemble.subjects import live_subject
 from mt_train.data.lengths import pick
 from mt_train.data.samples import EncodedSamples
@@ -163,8 +163,8 @@ class Reads(Bench):
             words.add(pick(sample, range(begin, len(sample.ids))))
         with tempfile.TemporaryDirectory() as folder:
             data = replace(session.data, held_out=words)
-            writer = sample_writer(session.parts.config, data, session.engine, Path(folder))
-            lines = [] if writer is None else writer.write(session.engine.module.model, 2, longest=64)
+            samples = Samples.of(session.parts, data, session.engine, Path(folder))
+            lines = [] if samples is None else samples.write(2, longest=64)
         dist.barrier()
         spelled_media.READS.clear()
         assert session.engine.module.training is training

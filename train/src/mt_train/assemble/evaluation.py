@@ -8,7 +8,7 @@ from typing import Any
 from mt_core.errors import CallbackError
 from mt_train.assemble.callbacks import Events
 from mt_train.assemble.evaluations import Evaluations, refuse_twice, share_figures
-from mt_train.assemble.samples import SampleWriter
+from mt_train.assemble.samples import Samples
 from mt_train.engine.compilation import run_uncompiled
 from mt_train.engine.engine import Engine
 from mt_train.engine.random_state import preserve_random_state
@@ -19,7 +19,7 @@ class Evaluation:
     """Evaluates a model on held-out rows, where there are any, and by evaluations.
 
     ``measure_held_out`` gives figures of these rows, ``None`` where a wish to stop came first.
-    ``samples`` writes texts on rank 0, prompt and new tokens up to ``longest`` tokens. Training goes on as if nothing had been: random
+    ``samples`` writes texts, prompt and new tokens up to ``longest`` tokens. Training goes on as if nothing had been: random
     generators are as they were, whatever an evaluation did.
     """
 
@@ -27,7 +27,7 @@ class Evaluation:
         self,
         engine: Engine,
         measure_held_out: Callable[[], dict[str, float] | None] | None,
-        samples: SampleWriter | None,
+        samples: Samples | None,
         evaluations: Evaluations,
         events: Events,
         *,
@@ -57,14 +57,11 @@ class Evaluation:
             if figures is None:
                 return None
             texts: Sequence[Mapping[str, Any]] = ()
-            with (
-                self._engine.use_averaged_weights(),
-                run_uncompiled(),
-            ):  # on every rank, even if only the first one writes
+            with self._engine.use_averaged_weights(), run_uncompiled():
                 asked = self._evaluations.figures(step, number)
                 refuse_twice("an evaluation of the run", asked, figures)
                 if self._samples is not None:
-                    texts = self._samples.write(self._engine.module.model, step, longest=self._longest)
+                    texts = self._samples.write(step, longest=self._longest)
                 figures |= self._added_figures(figures | asked, step, texts)
         return figures | asked
 

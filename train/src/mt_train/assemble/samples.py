@@ -12,14 +12,17 @@ from mt_core.generation import GenerationConfig, SamplingRules
 from mt_core.nn import Batch, TrainModel
 from mt_core.protocols import Tokenizer
 from mt_core.rows import Encoded, MediaSpan, Sample
+from mt_core.tracking.logs import notice
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.data import RunData
-from mt_train.config.run import RunConfig
+from mt_train.assemble.parts import Parts
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.templates import build_template
 from mt_train.engine.engine import Engine
+from mt_train.engine.lock_step import LockStep
 from mt_train.evaluate.figures import prompt_ids
 from mt_train.generation.continuation import continue_prompts
+from mt_train.generation.forward import Forward, last_logits
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.text import earliest
 
@@ -66,13 +69,15 @@ class SampleWriter:
         """Drop what was written after ``step``."""
         self._file.cut_back(step)
 
-    def write(self, model: TrainModel, step: int, *, longest: int) -> list[dict[str, Any]]:
+    def write(
+        self, model: TrainModel, step: int, *, longest: int, forward: Forward = last_logits
+    ) -> list[dict[str, Any]]:
         """Append a line for each prompt, and return what they hold. ``longest`` is what the model takes, prompt and new tokens together."""
         was_training = model.training
         loaded = LoadedModel(model, self._tokenizer, longest, self._eos_ids, read_media=self._read_media)
         prompts = [Encoded(list(ask.prompt), [False] * len(ask.prompt), media=ask.media) for ask in self._asked]
         try:
-            texts = continue_prompts(loaded, prompts, self._config, batch_size=max(1, len(prompts)))
+            texts = continue_prompts(loaded, prompts, self._config, batch_size=max(1, len(prompts)), forward=forward)
         finally:
             model.train(was_training)
         written = [self._texts(step, ask, found.text) for ask, found in zip(self._asked, texts, strict=True)]
@@ -123,13 +128,53 @@ def _before(sample: Sample, end: int) -> tuple[MediaSpan, ...]:
     return tuple(span for span in sample.media if span.start + span.tokens <= end)
 
 
-def sample_writer(config: RunConfig, data: RunData, engine: Engine, output: Path | None) -> SampleWriter | None:
-    """Return the writer of texts on rank 0, where that can run the model by itself, with blocks that are not compiled for one shape."""
-    wanted = config.eval.samples if len(data.held_out) and engine.process.is_main else 0
-    if output is None or not wanted or config.train.compile or not engine.plan.forward_alone:
-        return None
-    stop = None if config.data.template is None else build_template(data.tokenizer, config.data).stop_text
-    tokens, read_media = config.eval.sample_tokens, data.held_out.reader
-    return SampleWriter(
-        data.held_out, data.tokenizer, output, count=wanted, tokens=tokens, stop=stop, read_media=read_media
-    )
+class Samples:
+    """Texts of a run at each evaluation. Rank 0 writes them: by itself where it can, or with the others, who run along in lock step."""
+
+    def __init__(
+        self, engine: Engine, writer: SampleWriter | None, read_media: Callable[[Batch], Batch] | None
+    ) -> None:
+        """``writer`` is there on rank 0."""
+        self.writer = writer
+        self._engine, self._read_media = engine, read_media
+
+    @classmethod
+    def of(cls, parts: Parts, data: RunData, engine: Engine, output: Path | None) -> Samples | None:
+        """Return the texts that a run asks for; ``None``, on every rank, where there are none, or nobody can write any: where no rank has
+        whole rows and all layers, and where scores are trained instead of the language head."""
+        config = parts.config
+        if (
+            output is None
+            or not len(data.held_out)
+            or not config.eval.samples
+            or parts.objective_component.head == "own"
+        ):
+            return None
+        if not engine.plan.writes_texts:
+            if engine.process.is_main:
+                notice(
+                    f"notice: {FILE} is not written, as ranks share the layers of the model or the tokens of a row; mt-generate --prompts"
+                    " writes texts of any checkpoint"
+                )
+            return None
+        writer = None
+        if engine.process.is_main:
+            stop = None if config.data.template is None else build_template(data.tokenizer, config.data).stop_text
+            writer = SampleWriter(
+                data.held_out,
+                data.tokenizer,
+                output,
+                count=config.eval.samples,
+                tokens=config.eval.sample_tokens,
+                stop=stop,
+                read_media=data.held_out.reader,
+            )
+        return cls(engine, writer, data.held_out.reader)
+
+    def write(self, step: int, *, longest: int) -> list[dict[str, Any]]:
+        """Write the texts after this step, up to ``longest`` tokens with their prompts, and return them on rank 0. Collective."""
+        model = self._engine.module.model
+        if self._engine.plan.forward_alone:
+            return [] if self.writer is None else self.writer.write(model, step, longest=longest)
+        with LockStep(self._engine, self._read_media) as forward:
+            return [] if self.writer is None else self.writer.write(model, step, longest=longest, forward=forward)

@@ -186,7 +186,11 @@ class EvalConfig(Interval):
         None, gt=0, le=MOST_ROWS, description="rows a rank evaluates at a time; default micro_batch_size"
     )
     samples: int = Field(
-        2, ge=0, le=1000, description="held-out prompts that the model continues at each evaluation, into samples.jsonl"
+        2,
+        ge=0,
+        le=1000,
+        description="held-out prompts that the model continues at each evaluation, into samples.jsonl; none in a pipeline or with"
+        " sequence ranks",
     )
     sample_tokens: int = Field(48, gt=0, le=MOST_TOKENS, description="longest continuation of such a prompt (tokens)")
 
