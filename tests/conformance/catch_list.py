@@ -513,6 +513,9 @@ CAUGHT = [
     # -------------------------------------------------------------------------------------------------------- datasets
     FaultyCase(DATASET, "test_every_row_has_an_id_of_its_own", "nameless", "row 0 is .* a mapping with an `id`"),
     FaultyCase(
+        DATASET, "test_every_row_has_an_id_of_its_own", "miscounted", r"sources\(\) has 16 rows, and the dataset 12"
+    ),
+    FaultyCase(
         DATASET, "test_rows_are_the_same_whenever_they_are_asked_for", "moody", "asked for backwards, row 0 is another"
     ),
     FaultyCase(

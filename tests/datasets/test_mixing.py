@@ -123,6 +123,18 @@ def test_shares_hold_for_any_sizes_and_weights(sizes: list[tuple[int, float]], m
         assert len(set(places)) == len(places), "no row comes twice"
 
 
+def test_sources_are_named_by_component_and_path_and_by_number_where_that_is_one(tmp_path: Path) -> None:
+    parts = [source(tmp_path, "a", 3), source(tmp_path, "b", 4, weight=2), source(tmp_path, "a", 3)]
+    dataset = open_dataset("concat", sources=parts, mix="rows")
+    paths = [each["path"] for each in parts]
+    assert [name for name, _ in dataset.sources()] == [
+        f"jsonl {paths[0]} (0)",
+        f"jsonl {paths[1]}",
+        f"jsonl {paths[2]} (2)",
+    ]
+    assert sum(rows for _, rows in dataset.sources()) == len(dataset)
+
+
 def test_a_row_that_repeats_is_held_out_with_all_its_copies(tmp_path: Path) -> None:
     parts = [source(tmp_path, "a", 30), source(tmp_path, "b", 7, weight=2)]
     dataset = open_dataset("concat", sources=parts, mix="rows")
@@ -134,7 +146,7 @@ def test_a_row_that_repeats_is_held_out_with_all_its_copies(tmp_path: Path) -> N
     assert trained | set(evaluated) == set(ids)
     assert len(kept) == sum(each in trained for each in ids), "all copies are trained on"
     assert any(evaluated.count(each) < ids.count(each) for each in evaluated), "some held-out row repeats"
-    plain = Mix([open_dataset("jsonl", path=each["path"]) for each in parts], [{}, {}], [30, 7])
+    plain = Mix([open_dataset("jsonl", path=each["path"]) for each in parts], [{}, {}], [30, 7], ["a", "b"])
     assert [part.tolist() for part in split_dataset(plain, 5)] == [
         part.tolist() for part in split_dataset(_BareSource(37), 5)
     ]

@@ -132,6 +132,12 @@ class BaseDatasetConformance(BasePluginConformance):
             f"{len(twice)} ids are those of several rows, such as {twice[:3]}; each row needs its own (a dataset that repeats"
             " rows on purpose has originals())"
         )
+        if isinstance(source, Dataset) and callable(sources := getattr(source, "sources", None)):
+            counted = sum(count for _, count in sources())
+            assert counted == len(source), (
+                f"sources() has {counted} rows, and the dataset {len(source)}; it gives name and number of rows of each source, in the"
+                " order of the indices"
+            )
 
     def test_rows_are_the_same_whenever_they_are_asked_for(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Rows are the same in reverse order, when read again, and in another process, since every rank reads for itself."""

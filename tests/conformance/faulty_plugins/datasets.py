@@ -36,6 +36,11 @@ class Nameless(Lines):
         return {"text": TEXTS[index]}
 
 
+class Miscounted(Lines):
+    def sources(self) -> list[tuple[str, int]]:
+        return [("few", 4), ("more", len(TEXTS))]
+
+
 class Moody(Lines):
     def row(self, index: int) -> Row:
         return {"id": f"lines:{index + 1}", "text": TEXTS[index] + str(random.random())}

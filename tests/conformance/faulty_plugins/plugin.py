@@ -202,6 +202,7 @@ class Folder(MtConfig):
 def mt_datasets() -> list[Component]:
     names = (
         "nameless",
+        "miscounted",
         "moody",
         "unseeded",
         "selfish",

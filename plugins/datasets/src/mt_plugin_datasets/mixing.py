@@ -90,10 +90,17 @@ def parts(config: ConcatConfig) -> Mapping[str, PartChoice]:
 
 
 class Mix:
-    """Rows of several datasets: index → (source, index) by arithmetic. ``counts`` are the rows of each in an epoch."""
+    """Rows of several datasets: index → (source, index) by arithmetic. ``counts`` are the rows of each in an epoch, ``names`` what
+    reports call it."""
 
-    def __init__(self, sources: Sequence[Dataset], columns: Sequence[Mapping[str, str]], counts: Sequence[int]) -> None:
-        self._sources, self._columns = sources, columns
+    def __init__(
+        self,
+        sources: Sequence[Dataset],
+        columns: Sequence[Mapping[str, str]],
+        counts: Sequence[int],
+        names: Sequence[str],
+    ) -> None:
+        self._sources, self._columns, self._names = sources, columns, names
         self._sizes = [len(source) for source in sources]
         self._counts = counts
         self._begins = list(accumulate(counts, initial=0))
@@ -112,6 +119,10 @@ class Mix:
         """(source, index in it); a source that is asked for more rows than it has begins anew."""
         number = bisect_right(self._begins, index) - 1
         return number, (index - self._begins[number]) % self._sizes[number]
+
+    def sources(self) -> Sequence[tuple[str, int]]:
+        """Return name and number of rows of each source, in the order of the indices."""
+        return list(zip(self._names, self._counts, strict=True))
 
     def originals(self) -> Sequence[int]:
         """Return for each index the lowest one with the same row, also where a source is a mix itself."""
@@ -147,7 +158,16 @@ def build_concat(
         in_turns = split == "train" and config.mix == "rows"
         return StreamMix(mixed, _weights(config) if in_turns else None, config.until)
     counts = [len(part) for part in datasets] if split == "eval" else _counts(config, datasets)
-    return Mix(datasets, columns, counts)
+    return Mix(datasets, columns, counts, _names([source for _, source in chosen]))
+
+
+def _names(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what each source is called: its component, with its path or task, and its number where that is the same for two."""
+    plain = [
+        " ".join(str(source[key]) for key in ("name", "path", "task") if source.get(key) is not None)
+        for source in sources
+    ]
+    return [f"{name} ({number})" if plain.count(name) > 1 else name for number, name in enumerate(plain)]
 
 
 def _check(config: ConcatConfig, parts: Sequence[Dataset | Stream | None], split: str) -> None:

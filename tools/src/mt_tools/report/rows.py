@@ -49,7 +49,14 @@ def title_of(about: Mapping[str, Any]) -> str:
 def counts(splits: Mapping[str, Split], names: Sequence[str] = ()) -> list[Count]:
     """Every figure of every split. A row is listed with the first rows of its kind; ``names`` are those of a sample's documents."""
     parts = list(splits.values())
-    return [*_rows(parts), *_figures(parts), *_answers(parts, names), *_begins(parts), *_shares(parts)]
+    return [
+        *_rows(parts),
+        *_figures(parts),
+        *_sources(parts),
+        *_answers(parts, names),
+        *_begins(parts),
+        *_shares(parts),
+    ]
 
 
 def _rows(parts: list[Split]) -> Iterator[Count]:
@@ -66,6 +73,12 @@ def _figures(parts: list[Split]) -> Iterator[Count]:
     for key, (label, kind) in _COUNTS.items():
         values = ("–" if part.get(key, 0) < 0 else f"{part.get(key, 0):,}" for part in parts)
         yield Count(label, tuple(values), _places(parts, kind))
+
+
+def _sources(parts: list[Split]) -> Iterator[Count]:
+    """Tokens of each source, where rows come from several."""
+    for name in dict.fromkeys(name for part in parts for name in part.get("source_tokens", {})):
+        yield Count(f"tokens of {name}", tuple(f"{part.get('source_tokens', {}).get(name, 0):,}" for part in parts))
 
 
 def _answers(parts: list[Split], names: Sequence[str]) -> Iterator[Count]:

@@ -41,6 +41,7 @@ def describe_run(about: Mapping[str, Any], data: RunData) -> str:
         *([("adapter", describe_adapter(about["adapter"]))] if about["adapter"] else []),
         *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
         ("training", data.train.report.describe()),
+        *(("", text) for text in data.train.report.describe_sources()),
         ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
         ("batching", about["batching"]),
         ("example", about["example"]),

@@ -79,6 +79,7 @@ def describe(about: Mapping[str, Any]) -> str:
         *(("media" if not number else "", describe_media_part(part)) for number, part in enumerate(about["media"])),
         *([("adapter", describe_adapter(about["adapter"]))] if about["adapter"] else []),
         ("training", about["training"]),
+        *(("", text) for text in about["sources"]),
         ("held out", about["held_out"]),
         ("example", about["example"]),
         ("ranks", f"{ranks} on {'GPUs' if plan['device'] == 'cuda' else 'CPUs'}"),

@@ -24,6 +24,7 @@ from mt_train.data.online import CollectsAnswers
 from mt_train.data.outcomes import Outcome, encode_rows
 from mt_train.data.row_statistics import NO_TRAINED_TOKEN, RowStatistics
 from mt_train.data.samples import EncodedSamples
+from mt_train.data.source_counts import SourceCounts
 from mt_train.data.special_texts import special_token_finder
 from mt_train.data.written_forms import is_plain
 
@@ -60,16 +61,18 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
     """Encode the rows at ``indices``; a pure function, whose reports add up. Raises ``DataError`` for a bad row, or too many."""
     samples, spells = EncodedSamples(reader=rules.reader), special_token_finder(rules.special_texts)
     learns = not isinstance(objective, CollectsAnswers)
-    parts: deque[int] = deque()
-    """Media of each row that was read, and whose outcome did not come yet."""
+    sources = SourceCounts(dataset, samples.report)
+    waiting: deque[list[int]] = deque()
+    """Index and number of media of each row that was read, and whose outcome did not come yet."""
 
     def read(index: int) -> Row:
-        parts.append(0)
+        waiting.append([index, 0])
         row = dataset.row(index)
         if rules.media is not None:
             samples.report.look_again(archives_in(row, rules.media))
-        row, parts[-1] = rules.prepare(row)
-        if rules.media is not None and not parts[-1] and find_place(dict(row), rules.media.kinds):
+        row, parts = rules.prepare(row)
+        waiting[-1][1] = parts
+        if rules.media is not None and not parts and find_place(dict(row), rules.media.kinds):
             samples.report.lacks_media(row["id"])
         if spells(row):
             samples.report.spells(row["id"])
@@ -79,7 +82,8 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
 
     for outcome in encode_rows(read, indices, objective):
         samples.report.rows_read += 1
-        _refuse_without_media(outcome, parts.popleft(), objective)
+        index, parts = waiting.popleft()
+        _refuse_without_media(outcome, parts, objective)
         kept: Sequence[Sample] = ()
         try:
             kept = _add(samples, outcome, rules, learns=learns)
@@ -91,6 +95,7 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
             refuse_bad_rows(samples.report, rules)
         if isinstance(outcome, Sample) and outcome.media:
             samples.report.look_again(_files([outcome]) - _files(kept))
+        sources.count(index)
     measure(samples, rules)
     return samples
 

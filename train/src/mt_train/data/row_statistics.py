@@ -40,6 +40,10 @@ class RowStatistics:
     tokens_cut: int = 0
     """Tokens that truncation took, of which ``trained_cut`` would have been trained on."""
     trained_cut: int = 0
+    source_rows: Counter[str] = field(default_factory=Counter)
+    """Rows kept of each source of a mixed dataset, by its name; their tokens, and those of them that are trained on."""
+    source_tokens: Counter[str] = field(default_factory=Counter)
+    source_trained: Counter[str] = field(default_factory=Counter)
     lengths: Counter[int] = field(default_factory=Counter)
     """Samples of at most so many tokens, and more than half as many: powers of two."""
     longest: int = 0
@@ -165,7 +169,8 @@ class RowStatistics:
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Build from what ``as_dict`` gave, also out of JSON."""
         report = cls(**stored)
-        report.rows_dropped = Counter(report.rows_dropped)
+        for name in ("rows_dropped", "source_rows", "source_tokens", "source_trained"):
+            setattr(report, name, Counter(stored.get(name, {})))
         for name in ("lengths", "begin_tokens", "answers_total", "answers_longest"):
             setattr(report, name, Counter({int(key): count for key, count in stored.get(name, {}).items()}))
         return report
@@ -183,6 +188,15 @@ class RowStatistics:
         rows = "1 row" if self.rows_kept == 1 else f"{self.rows_kept:,} rows"
         rows = f"the beginning of a stream: {rows}" if self.is_prefix else rows
         return f"{rows}{cut}{dropped}, {self.tokens_total:,} tokens, {100 * self.trained_share:.1f}% trained on"
+
+    def describe_sources(self) -> list[str]:
+        """A line for each source of a mixed dataset: its rows, and its share of the tokens."""
+        found = []
+        for name, tokens in sorted(self.source_tokens.items()):
+            rows = "1 row" if self.source_rows[name] == 1 else f"{self.source_rows[name]:,} rows"
+            share, trained = tokens / max(self.tokens_total, 1), self.source_trained[name] / max(tokens, 1)
+            found.append(f"{name}: {rows}, {tokens:,} tokens ({100 * share:.1f}%), {100 * trained:.1f}% trained on")
+        return found
 
 
 _LARGEST = ("longest", "highest_id", "prompts_longest", "is_prefix")
