@@ -126,6 +126,27 @@ def test_a_file_says_what_the_command_line_says_which_wins(capsys: pytest.Captur
     assert not Path("searches").exists()
 
 
+def test_a_key_that_one_of_the_searched_components_lacks_is_told_with_its_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--search.optimizer", "adamw,sgd", "--search.optimizer.beta1", "0.8,0.9"]
+    assert main([*BASE, *words, "--dry-run"]) == 2
+    assert (
+        "search.optimizer.beta1: sgd has no such key, and every trial of the search sets it." in capsys.readouterr().err
+    )
+
+
+def test_options_that_trials_with_another_component_do_not_have_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--optimizer.lr", "0.01", "--optimizer.beta1", "0.8", "--search.optimizer", "adamw,adam", "--dry-run"]
+    assert main([*BASE, *words]) == 0
+    assert "notice" not in capsys.readouterr().err, "without a name they are those of all"
+    assert main([*BASE, "--optimizer", "adamw", *words]) == 0
+    said = "notice: optimizer.lr, optimizer.beta1 belong to optimizer adamw, so trials of adam do not have them"
+    assert said in capsys.readouterr().err
+    assert main([*BASE, "--optimizer", "adamw", *words, "--search.optimizer.lr", "0.1,0.2"]) == 0
+    assert "notice: optimizer.beta1 belongs to optimizer adamw" in capsys.readouterr().err
+
+
 def test_components_are_searched_with_their_options_beside_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main([*BASE, *LR, "--search.optimizer", "adamw,adam", "--search.task-print", "loss,perplexity", "--dry-run"])

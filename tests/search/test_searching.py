@@ -285,6 +285,13 @@ def test_choices_that_python_takes_for_equal_are_told_apart(make_search: Asked) 
     assert {repr(trial.values["optimizer.lr"]) for trial in found.trials} == {"0.1", "1"}
 
 
+def test_trials_whose_values_python_takes_for_equal_are_no_twins(make_search: Asked) -> None:
+    fake, space = FakeTrain(), {"data.eval": [1, 1.0], "optimizer.lr": [1e-3, 1e-2]}
+    found = begin(Folder(Path("a")), make_search(space, sampler="grid", trials=10, prune="none"), fake)
+    assert fake.rates == [1e-3, 1e-2, 1e-3, 1e-2], "each is trained"
+    assert len(found.trials) == 4, "the search ends where the grid does"
+
+
 def test_the_table_is_there_after_every_trial(make_search: Asked) -> None:
     begin(Folder(Path("a")), make_search(trials=5, prune="none"), FakeTrain(stop_after=4))
     lines = Path("a/trials.csv").read_text().splitlines()

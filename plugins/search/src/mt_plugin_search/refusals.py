@@ -60,13 +60,41 @@ def _fault_of_space(fault: Fault, space: Space, values: Mapping[str, Value], key
     dimension = space[blamed]
     where = fault.problem if named == blamed.removesuffix(".name") else str(fault)
     if where.startswith("no such"):
+        names = f"{blamed.partition('.')[0]}.name"
+        if blamed != names and names in space:  # the others may have the key
+            rest = where.removeprefix("no such key.")
+            where = f"{option_text(values[names])} has no such key, and every trial of the search sets it.{rest}"
         return Fault(key=option(blamed), problem=where, fix=fault.fix)
     what = "the range" if isinstance(dimension, Range) else "the choices"
     problem = f"{option_text(values[blamed])} of {what} {dimension} is refused: {where}"
     return Fault(key=option(blamed), problem=problem, fix=fault.fix)
 
 
-def coarse_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
+def space_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
+    """Return what a space does that is likely not meant."""
+    return [*_lost_option_notices(raw, space), *_coarse_notices(raw, space)]
+
+
+def _lost_option_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
+    """Options that were given beside a name: trials with another name do not have them, as on the command line of ``mt-train``."""
+    notes = []
+    for key, dimension in space.items():
+        slot, _, last = key.rpartition(".")
+        given = raw.get(slot)
+        if last != "name" or not isinstance(given, Mapping) or given.get("name") is None:
+            continue
+        lost = [f"{slot}.{name}" for name in given if name != "name" and f"{slot}.{name}" not in space]
+        others = [value for value in dimension.probes if value != given["name"]]
+        if lost and others:
+            belong, them = ("belongs", "it") if len(lost) == 1 else ("belong", "them")
+            notes.append(
+                f"notice: {', '.join(lost)} {belong} to {slot} {given['name']}, so trials of {', '.join(map(option_text, others))} do"
+                f" not have {them}; search {them} too, or give {them} without the name {given['name']}, which is for all trials"
+            )
+    return notes
+
+
+def _coarse_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
     """Keys that take fractions, and are searched in whole numbers since both ends are written so: likely not what was meant."""
     first = {key: dimension.probes[0] for key, dimension in space.items()}
     notes = []

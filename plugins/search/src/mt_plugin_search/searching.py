@@ -14,7 +14,7 @@ from mt_train.command import duration, expand, installed_kinds, merge, next_run_
 
 from .folder import Folder, refuse_other, unusable_error
 from .process import STOPPED, Order, Runner, Watch, last_words
-from .refusals import coarse_notices
+from .refusals import space_notices
 from .request import Search, prepare
 from .space import option_text, size
 from .trials import Trial, read_run
@@ -87,7 +87,7 @@ def begin(folder: Folder, wanted: Search, runner: Runner | None = None) -> Searc
     """A new search. Raises ``UsageError`` where the folder has one."""
     if not folder.is_new():
         raise unusable_error(folder.path)
-    for note in coarse_notices(wanted.raw, wanted.space):
+    for note in space_notices(wanted.raw, wanted.space):
         notice(note)
     with folder.hold():
         if not folder.is_new():
@@ -155,7 +155,7 @@ def _reason_to_end(trials: list[Trial], wanted: Search, before: int) -> str | No
 def has_tried_all(wanted: Search, trials: Sequence[Trial]) -> bool:
     """Return whether trials had every combination of the space; never of an endless one."""
     count = size(wanted.space)
-    return count is not None and len({tuple(trial.values.items()) for trial in trials}) >= count
+    return count is not None and len({trial.labels for trial in trials}) >= count
 
 
 def _one(folder: Folder, wanted: Search, study: Study, run: Runner) -> Trial | None:
@@ -193,7 +193,7 @@ def _shorten(value: Any) -> str:
 def _twin(trial: Trial, study: Study) -> Trial | None:
     """An earlier trial with the same values: it would come to the same."""
     ended = (each for each in study.trials if each.number < trial.number and each.state in ("complete", "pruned"))
-    return next((each for each in ended if each.values == trial.values), None)
+    return next((each for each in ended if each.labels == trial.labels), None)
 
 
 def _order(folder: Folder, wanted: Search, study: Study, trial: Trial) -> Order:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from mt_core import MtError
 
 from .pruning import Figures, figure
-from .space import Value
+from .space import Value, option_text
 
 State = Literal["complete", "pruned", "failed", "running"]
 
@@ -30,6 +30,11 @@ class Trial:
     steps: int = 0
     seconds: float = 0.0
     error: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The values as they are written, which tells 1, 1.0 and true apart."""
+        return tuple(map(option_text, self.values.values()))
 
     @property
     def last(self) -> float | None:
