@@ -77,6 +77,23 @@ def test_a_malformed_line_is_given_as_its_fault_and_the_rows_behind_it_come(tmp_
     assert [str(fault).partition(": ")[0] for fault in faults] == [f"{tmp_path}/a.jsonl:{line}" for line in (2, 3, 4)]
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            b'\xef\xbb\xbf\n [{"text": "one"},\n  {"text": "two"}]',
+            "a.json is a JSON array, .* --dataset jsonl, which takes arrays",
+        ),
+        ('{"text": "one"}\n'.encode("utf-16"), "a.json is UTF-16, not UTF-8. Convert it: iconv -f UTF-16"),
+    ],
+    ids=["array", "utf-16"],
+)
+def test_a_file_of_another_form_is_told_as_a_whole(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        list(open_dataset("stream", path=tmp_path / "a.json").rows(0, 0))
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 def test_a_file_that_is_cut_off_is_an_error_where_it_ends(pack: Any, tmp_path: Path) -> None:
     packed = pack(b"".join(b'{"text": "%x"}\n' % (number**9) for number in range(20_000)))

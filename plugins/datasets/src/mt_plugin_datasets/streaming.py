@@ -106,15 +106,30 @@ def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> Js
 
 def _pieces(path: Path, content: Iterable[bytes], line: int = 0, offset: int = 0) -> Iterator[Piece]:
     """The lines that are not blank, behind a line that ends at a byte of the (decompressed) content. Raises ``DataError``."""
+    is_first = not offset
     try:
         for number, text in enumerate(_lines(content, path, line), start=line + 1):
             begin, offset = offset, offset + len(text)
             if not begin and text.startswith(codecs.BOM_UTF8):
                 begin, text = len(codecs.BOM_UTF8), text.removeprefix(codecs.BOM_UTF8)
             if text.strip():
+                if is_first:
+                    _refuse_other_form(path, text)
+                is_first = False
                 yield Piece(path, number, begin, text)
     except OSError as error:
         raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
+
+
+def _refuse_other_form(path: Path, text: bytes) -> None:
+    """Raise ``DataError`` where the first text of a file shows that none of it is JSON lines in UTF-8."""
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(f"{path} is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
+    if text.lstrip().startswith(b"["):
+        raise DataError(
+            f"{path} is a JSON array, and a stream has one JSON object per line. Write it so (jq -c '.[]' {path.name}), or read it with"
+            " --dataset jsonl, which takes arrays."
+        )
 
 
 def _lines(content: Iterable[bytes], path: Path, line: int) -> Iterator[bytes]:
