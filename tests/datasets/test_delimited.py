@@ -53,6 +53,13 @@ def test_blank_lines_a_byte_order_mark_and_long_fields_are_no_trouble(tmp_path: 
     ]
 
 
+def test_a_tab_may_be_written_as_people_type_it(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\tb\n1\t2\n")
+    assert rows_of(open_dataset("csv", path=tmp_path / "a.csv", delimiter="\\t"))[0]["b"] == "2"
+    with pytest.raises(ValueError, match=r"';;' is not one ASCII character; give one, such as , ; \| or \\t for a tab"):
+        open_dataset("csv", path=tmp_path / "a.csv", delimiter=";;")
+
+
 def test_every_file_has_its_own_header_or_all_have_the_one_that_is_given(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("a,b\n1,2\n")
     (tmp_path / "2.csv").write_text("b,a\n3,4\n5,6\n")

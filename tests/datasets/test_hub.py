@@ -48,6 +48,19 @@ def test_what_save_to_disk_wrote_comes_back_by_split(saved_folder: Path) -> None
 
 
 @pytest.mark.parametrize("streaming", [False, True])
+def test_slices_of_what_was_saved_are_those_of_load_dataset(saved_folder: Path, streaming: bool) -> None:
+    texts = [row["prompt"] for row in ROWS]
+
+    def read(folder: str, split: str) -> list[str]:
+        found = open_dataset("hf", path=saved_folder / folder, split=split, streaming=streaming)
+        return [row["prompt"] for row in (found.rows(0, 0) if streaming else rows_of(found))]
+
+    assert read("saved", "train[2:]") == texts[2:]
+    assert read("saved", "test[-1:]+train[:50%]") == [*texts[2:3], *texts[: round(len(ROWS) / 2)]]
+    assert read("one", "train[:3]") == texts[:3]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
 def test_a_format_that_was_saved_hides_no_column_and_makes_no_tensors(tmp_path: Path, streaming: bool) -> None:
     """As after ``set_format`` for a loop in torch, which ``save_to_disk`` keeps."""
     import datasets
@@ -126,6 +139,11 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no such split": (
         {"path": "saved", "split": "tests"},
         r"has no split 'tests'\. Did you mean 'test'\? It has: train, test",
+    ),
+    "slice of no split": ({"path": "saved", "split": "tests[:2]"}, r"has no split 'tests'\. Did you mean 'test'\?"),
+    "no slice": (
+        {"path": "saved", "split": "train[::2]"},
+        r"/saved cannot be read as split 'train\[::2\]': Unrecognized",
     ),
     "split of one dataset": ({"path": "one", "split": "test"}, r"is one dataset without splits\. Leave dataset\.split"),
     "option of the Hub": (

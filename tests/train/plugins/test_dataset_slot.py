@@ -9,7 +9,7 @@ import pytest
 
 from mt_core.errors import ConfigError
 from mt_train.assemble.discovery import load_plugins
-from mt_train.plugins.dataset_slot import READERS, reader_of
+from mt_train.plugins.dataset_slot import MARKED_FOLDERS, READERS, reader_of
 from mt_train.plugins.resolve import resolve
 
 HOST = load_plugins()
@@ -45,8 +45,26 @@ def test_a_folder_is_read_by_what_lies_in_it(tmp_path: Path) -> None:
     assert reader_of({"path": str(tmp_path)}) is None
 
 
+@pytest.mark.parametrize(
+    ("names", "reader"),
+    [
+        (["dataset_dict.json", "rows.txt"], "hf"),
+        (["data-00000-of-00001.arrow", "dataset_info.json", "state.json"], "hf"),
+        (["state.json"], "jsonl"),
+        (["index.json", "shard.00000.mds.zstd"], "mds"),
+        (["index.json", "rows.json"], "jsonl"),
+    ],
+)
+def test_what_libraries_write_is_told_by_the_names_of_its_files(names: list[str], reader: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_text("{}")
+    assert reader_of({"path": str(tmp_path)}) == reader
+
+
 def test_every_reader_is_a_dataset() -> None:
-    assert set(READERS.values()) <= {offer.component.name for offer in HOST.offers("dataset")}
+    assert {*READERS.values(), *(reader for _, reader in MARKED_FOLDERS)} <= {
+        offer.component.name for offer in HOST.offers("dataset")
+    }
 
 
 def test_a_dataset_that_is_named_reads_any_ending() -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mt_core import DataError, Row
 from mt_core.files import FileConfig, Piece, SpanIndex, bounded_lines, text_start
@@ -31,7 +31,7 @@ class CsvConfig(FileConfig):
     path: str = Field(
         min_length=1, description="UTF-8 file; a folder (all *.csv below it, sorted); a pattern; .gz and .zst too"
     )
-    delimiter: str = Field(",", min_length=1, pattern=r"^[\t -~]$", description="character between two fields")
+    delimiter: str = Field(",", min_length=1, description="character between two fields; \\t is a tab")
     quote: str | None = Field(
         '"',
         min_length=1,
@@ -39,6 +39,14 @@ class CsvConfig(FileConfig):
         description="character around a field; none where fields are never quoted",
     )
     header: tuple[str, ...] = Field((), min_length=0, description="names of the columns, for files without a header")
+
+    @field_validator("delimiter")
+    @classmethod
+    def _read_delimiter(cls, value: str) -> str:
+        mark = "\t" if value == "\\t" else value
+        if len(mark) != 1 or not (mark == "\t" or " " <= mark <= "~"):
+            raise ValueError(f"{value!r} is not one ASCII character; give one, such as , ; | or \\t for a tab")
+        return mark
 
     @model_validator(mode="after")
     def _marks_differ(self) -> Self:
@@ -53,7 +61,7 @@ class TsvConfig(CsvConfig):
     path: str = Field(
         min_length=1, description="UTF-8 file; a folder (all *.tsv below it, sorted); a pattern; .gz and .zst too"
     )
-    delimiter: str = Field("\t", min_length=1, pattern=r"^[\t -~]$", description="character between two fields")
+    delimiter: str = Field("\t", min_length=1, description="character between two fields; \\t is a tab")
 
 
 class DelimitedRows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from glob import glob
 from os.path import expanduser
 from pathlib import Path
@@ -192,17 +192,29 @@ def _open_saved(datasets: Any, config: HubConfig, folder: Path, split: str) -> A
         if getattr(config, key):
             raise DataError(f"{folder.absolute()} was written by save_to_disk and has no dataset.{key}. Leave it out.")
     found = datasets.load_from_disk(str(folder))
-    if isinstance(found, datasets.Dataset):
-        if split != "train":
+    is_one = isinstance(found, datasets.Dataset)
+    splits = {"train": found} if is_one else dict(found)
+    if split in splits:
+        return splits[split]
+    name = split.partition("[")[0]
+    if name not in splits and "+" not in split:
+        if is_one:
             raise DataError(
-                f"{folder.absolute()} is one dataset without splits. Leave dataset.split and eval_split out."
+                f"{folder.absolute()} is one dataset without splits. Leave dataset.split and eval_split out, or take a slice of"
+                " train, such as train[:90%]."
             )
-        return found
-    if split not in found:
         raise DataError(
-            f"{folder.absolute()} has no split {split!r}. {did_you_mean(split, list(found))}It has: {', '.join(found)}."
+            f"{folder.absolute()} has no split {name!r}. {did_you_mean(name, list(splits))}It has: {', '.join(splits)}."
         )
-    return found[split]
+    return _take_slices(datasets, splits, split)
+
+
+def _take_slices(datasets: Any, splits: Mapping[str, Any], split: str) -> Any:
+    """Return the rows of slices such as ``train[:90%]``, and of several that ``+`` joins, as ``load_dataset`` reads them."""
+    sizes = {name: len(rows) for name, rows in splits.items()}
+    slices = datasets.ReadInstruction.from_spec(split).to_absolute(sizes)
+    parts = [splits[each.splitname].select(range(each.from_, each.to)) for each in slices]
+    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
 
 
 def _problem(config: HubConfig, folder: Path, split: str, error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import filter as filter_names
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +21,12 @@ READERS = {
     ".md": "text",
 }
 """Ending of a file → the dataset that reads it."""
+MARKED_FOLDERS = (
+    ({"dataset_dict.json"}, "hf"),  # save_to_disk of several splits,
+    ({"dataset_info.json", "state.json"}, "hf"),  # and of one
+    ({"index.json", "*.mds*"}, "mds"),
+)
+"""Files that tell what a folder is, whatever else lies in it → the dataset that reads it."""
 _PACKED = (".gz", ".zst", ".bz2", ".xz")
 
 
@@ -43,9 +50,16 @@ def reader_of(given: Mapping[str, Any]) -> str | None:
     """Return the dataset for the files of ``path``, by their endings; none where they have no known one, or several."""
     paths = given.get("path")
     listed = [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else []
-    names = [name for path in listed if isinstance(path, str) for name in _names(path)]
-    readers = {READERS.get(_ending(name)) for name in names} - {None}
+    folders = [_names(path) for path in listed if isinstance(path, str)]
+    readers = {reader for names in folders for reader in _readers(names)} - {None}
     return readers.pop() if len(readers) == 1 else None
+
+
+def _readers(names: list[str]) -> set[str | None]:
+    marked: set[str | None] = {
+        reader for marks, reader in MARKED_FOLDERS if all(filter_names(names, mark) for mark in marks)
+    }
+    return marked or {READERS.get(_ending(name)) for name in names}
 
 
 def _names(path: str) -> list[str]:
