@@ -138,6 +138,7 @@ def test_a_key_that_one_of_the_searched_components_lacks_is_told_with_its_name(
 
 def test_options_that_trials_with_another_component_do_not_have_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--optimizer.lr", "0.01", "--optimizer.beta1", "0.8", "--search.optimizer", "adamw,adam", "--dry-run"]
+    words += ["--prune", "none"]
     assert main([*BASE, *words]) == 0
     assert "notice" not in capsys.readouterr().err, "without a name they are those of all"
     assert main([*BASE, "--optimizer", "adamw", *words]) == 0
@@ -145,6 +146,15 @@ def test_options_that_trials_with_another_component_do_not_have_are_told(capsys:
     assert said in capsys.readouterr().err
     assert main([*BASE, "--optimizer", "adamw", *words, "--search.optimizer.lr", "0.1,0.2"]) == 0
     assert "notice: optimizer.beta1 belongs to optimizer adamw" in capsys.readouterr().err
+
+
+def test_trials_that_are_evaluated_at_their_end_alone_are_told_never_to_end_early(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "notice: no trial ends early: a run of 4 steps is evaluated at its end alone; set --eval.every-steps to 1"
+    for words, is_told in (([], True), (["--prune", "none"], False), (["--eval.every-steps", "2"], False)):
+        assert main([*BASE, *LR, *words, "--dry-run"]) == 0
+        assert (said in capsys.readouterr().err) == is_told
 
 
 def test_components_are_searched_with_their_options_beside_them(capsys: pytest.CaptureFixture[str]) -> None:

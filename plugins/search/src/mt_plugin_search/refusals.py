@@ -70,9 +70,24 @@ def _fault_of_space(fault: Fault, space: Space, values: Mapping[str, Value], key
     return Fault(key=option(blamed), problem=problem, fix=fault.fix)
 
 
-def space_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
-    """Return what a space does that is likely not meant."""
-    return [*_lost_option_notices(raw, space), *_coarse_notices(raw, space)]
+def search_notices(raw: Mapping[str, Any], space: Space, *, prunes: bool) -> list[str]:
+    """Return what a search does that is likely not meant."""
+    pruning = _pruning_notices(raw, space) if prunes else []
+    return [*_lost_option_notices(raw, space), *_coarse_notices(raw, space), *pruning]
+
+
+def _pruning_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
+    """Trials whose only evaluation is that at their end, which have nothing to be compared by before."""
+    if any(key in space for key in ("train.steps", "train.epochs", "eval.every_steps", "eval.every_epochs")):
+        return []
+    config = load_config(with_values(raw, {key: dimension.probes[0] for key, dimension in space.items()}))
+    steps, every = config.train.steps, config.eval.every_steps
+    if steps is None or config.eval.every_epochs is not None or (every is not None and every < steps):
+        return []
+    return [
+        f"notice: no trial ends early: a run of {steps} steps is evaluated at its end alone; set --eval.every-steps to"
+        f" {max(1, steps // 4)}, or --prune none"
+    ]
 
 
 def _lost_option_notices(raw: Mapping[str, Any], space: Space) -> list[str]:
