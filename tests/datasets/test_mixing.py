@@ -83,6 +83,25 @@ def test_masks_and_labels_of_token_ids_are_no_tokens_of_a_mix(tmp_path: Path) ->
     assert shares(open_dataset("concat", sources=parts, mix="tokens")) == {"a": 10, "b": 10}
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": "x" * 100, "url": "u" * 300, "meta": {"dump": "d" * 50}},
+        {"text": "x" * 100, "messages": [{"role": "user", "content": "x" * 100}]},
+        {"instruction": "x" * 40, "input": "x" * 10, "output": "x" * 50, "text": None, "source": "s" * 100},
+        {"prompt": "x" * 60, "response": "x" * 40, "answer": "a" * 70},
+        {"mine": "x" * 60, "yours": ["x" * 40]},
+    ],
+    ids=lambda row: next(iter(row)),
+)
+def test_texts_that_are_trained_on_count_alone_in_a_mix_by_tokens(row: dict[str, Any], tmp_path: Path) -> None:
+    parts = [
+        write_rows(tmp_path, "a", *[json.dumps({"text": "x" * 100})] * 10),
+        write_rows(tmp_path, "b", *[json.dumps(row)] * 10),
+    ]
+    assert shares(open_dataset("concat", sources=parts, mix="tokens")) == {"a": 10, "b": 10}
+
+
 def test_a_bad_row_is_no_reason_against_a_mix_by_tokens(tmp_path: Path) -> None:
     good = [json.dumps({"text": "z" * 10})] * 10
     parts = [write_rows(tmp_path, "a", *good, '{"text": }'), write_rows(tmp_path, "b", *good[:5])]

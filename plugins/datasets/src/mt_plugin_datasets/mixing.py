@@ -31,6 +31,18 @@ _MEASURED = 1000
 
 _BYTES_A_TOKEN = 4
 
+_MORE = ("system", "history", "tools", "chosen", "rejected")
+_TEXTS = {
+    "input_ids": (),
+    "text": (),
+    "messages": _MORE,
+    "conversations": _MORE,
+    "instruction": ("input", "output", *_MORE),
+    "prompt": ("response", "choices", "answers", *_MORE),
+    "chosen": _MORE,
+}
+"""Field of a shape that is trained on (docs/conversations.md), the first that a row has → the others of its texts."""
+
 
 class ConcatConfig(MtConfig):
     """Datasets, and how much of each."""
@@ -223,8 +235,9 @@ def _mean_length(source: Dataset, columns: Mapping[str, str]) -> float:
 
 
 def _row_length(row: Row) -> int:
-    """Bytes of text in a row. Of a row of token ids these alone count: what says which of them are trained on has as many values."""
-    return _length(row["input_ids"] if row.get("input_ids") is not None else row)
+    """Bytes of the texts that a row is trained on, and not of an address or a copy beside them; all texts of an unknown shape."""
+    first = next((name for name in _TEXTS if row.get(name) is not None), None)
+    return _length(row if first is None else {name: row.get(name) for name in (first, *_TEXTS[first])})
 
 
 def _length(value: Any) -> int:
