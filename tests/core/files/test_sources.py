@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import json
 import logging
+import lzma
 import os
 import subprocess
 import sys
 import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +162,17 @@ PLACES: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "no match": ("*.jsonl", lambda folder: None, r"the pattern .*/\*\.jsonl matches no file\. Give one that does"),
     "only folders match": ("s*", lambda folder: (folder / "sub").mkdir(), r"matches no file, only folders"),
     "a broken link matches": ("*.jsonl", lambda folder: (folder / "a.jsonl").symlink_to("b"), r"is a broken link"),
+    "bzip2": (
+        "a.bz2",
+        lambda folder: (folder / "a.bz2").write_bytes(bz2.compress(LINES)),
+        r"a\.bz2 is packed by bzip2",
+    ),
+    "xz": (
+        "a.xz",
+        lambda folder: (folder / "a.xz").write_bytes(lzma.compress(LINES)),
+        r"packed by xz, .* gzip or zstd",
+    ),
+    "zip": ("a", lambda folder: zipfile.ZipFile(folder / "a", "w").writestr("b", LINES), r"/a is packed by zip"),
     "not compressed": ("a.gz", lambda folder: (folder / "a.gz").write_bytes(LINES), r"a\.gz is not compressed, though"),
     "no room": (
         "a.gz",

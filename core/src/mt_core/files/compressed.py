@@ -42,7 +42,9 @@ def decompressed_path(path: Path) -> Path:
 
 def _kind(path: Path) -> str | None:
     with path.open("rb") as file:
-        head = file.read(4)
+        head = file.read(10)
+    if unread := next((name for magic, name in _UNREAD.items() if head.startswith(magic)), None):
+        raise DataError(f"{path.absolute()} is packed by {unread}, which is not read. Unpack it, or use gzip or zstd.")
     kind = next((kind for kind, (magic, _) in _KINDS.items() if head.startswith(magic)), None)
     if kind is None and path.suffix.lower() in COMPRESSED and head:
         raise DataError(f"{path.absolute()} is not compressed, though its name says so. Rename it, or write it anew.")
@@ -126,3 +128,4 @@ _KINDS: dict[str, tuple[bytes, Callable[[Path], Iterator[bytes]]]] = {
     "zstd": (b"\x28\xb5\x2f\xfd", _zstd),
 }
 """How a file begins, and how it is read. Neither can begin a text in UTF-8."""
+_UNREAD = {b"BZh91AY&SY": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
