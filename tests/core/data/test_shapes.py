@@ -45,6 +45,14 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"prompt": "q", "response": "r", "history": LISTED},
         [*spoken_turns(U, A), *plain_turns("q", "r")],
     ),
+    "prompt and response of turns": (
+        {"prompt": [*LISTED, {"role": "user", "content": "p"}], "response": [LISTED[1]], "tools": [TOOL]},
+        spoken_turns(("u", "q", {"tools": [TOOL]}), ("a", "r", {"train": False}), ("u", "p", {}), A),
+    ),
+    "prompt of turns, response of text": (
+        {"prompt": LISTED[:1], "response": "r", "system": "be kind"},
+        spoken_turns(S, U, ("a", "r", {"raw": True})),
+    ),
     "no history": ({"prompt": "q", "response": "r", "history": None}, plain_turns("q", "r")),
     "alpaca": ({"instruction": "q", "input": "", "output": "r"}, spoken_turns(U, A)),
     "alpaca, input": (

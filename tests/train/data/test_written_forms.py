@@ -27,6 +27,8 @@ SHAPES: list[dict[str, Any]] = [
     {"prompt": "a", "answers": [{"text": "b", "score": 1}]},
     {"prompt": "a", "choices": ["b", "c"], "answer": 0},
     {"prompt": "a", "response": "b", "messages": None},
+    {"prompt": [ASKED], "response": [SAID]},
+    {"prompt": "a", "response": SAID},
 ]
 BESIDE: list[dict[str, Any]] = [{}, {"system": ""}, {"system": None}, {"system": "s"}]
 BESIDE += [{"history": []}, {"history": None}, {"history": [["c", "d"]]}]

@@ -134,6 +134,10 @@ def _nearest_shape(row: Row) -> Shape:
 
 
 def _prompt_response(row: Row) -> list[Message]:
+    """Two texts, or lists of turns as TRL has them (https://huggingface.co/docs/trl/dataset_formats), of which the response is learned."""
+    if any(isinstance(row[name], list | Mapping) for name in ("prompt", "response")):
+        asked = [{"train": False, **turn} if turn["role"] == "assistant" else turn for turn in _prompt_turns(row)]
+        return _begin_turns(row, [*asked, *_turn_of(row, "response", "assistant")])
     return _turns_of(row, text_field(row, "prompt"), text_field(row, "response"))
 
 

@@ -8,7 +8,7 @@ from mt_core.data.shapes import is_conversation
 _TURNS = ("system", "history", "instruction", "messages", "conversations")
 """Fields whose turns are in no plain text; empty ones say nothing."""
 
-_EITHER = ("prompt", "chosen", "rejected")
+_EITHER = ("prompt", "response", "chosen", "rejected")
 """Fields that are a text, or turns."""
 
 
