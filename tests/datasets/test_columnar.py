@@ -107,6 +107,13 @@ def test_what_was_read_does_not_travel(tmp_path: Path) -> None:
     assert len(pickle.dumps(dataset)) < 2000
 
 
+@pytest.mark.parametrize("name", ["a.bin.gz", "a.npz", "a.parquet", "a.BIN.ZST"])
+def test_bytes_of_other_files_are_not_taken_for_ids(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"12345678")
+    with pytest.raises(DataError, match=f"{name} holds no bare ids by its ending.* Decompress it to .npy or .bin"):
+        open_dataset("tokens", path=tmp_path / name)
+
+
 def test_tokens_are_cut_behind_each_end_and_none_is_lost(tmp_path: Path) -> None:
     ids = np.array([5, 6, 0, 7, 0, 0, 8], np.uint32)
     ids.astype("<u4").tofile(tmp_path / "a.bin")

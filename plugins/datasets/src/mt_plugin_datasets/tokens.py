@@ -21,6 +21,10 @@ from mt_core.files import FileConfig
 
 from .load_cache import LoadCache
 
+_OTHERS = (".gz", ".zst", ".bz2", ".xz", ".zip", ".npz", ".pt", ".safetensors")
+_OTHERS += (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow", ".idx")
+"""Endings of files that hold something else than bare ids; any bytes could be taken for ids."""
+
 _BLOCK = 1 << 24
 """Tokens that are looked at together."""
 
@@ -107,6 +111,11 @@ class _Opener:
     def __call__(self, path: Path) -> Any:
         import numpy as np
 
+        if path.suffix.lower() in _OTHERS:
+            raise DataError(
+                f"{path.absolute()} holds no bare ids by its ending, and its bytes would be taken for ids. Decompress it to .npy or .bin,"
+                " or read another format with its own --dataset."
+            )
         try:
             if path.suffix.lower() == ".npy":
                 ids = np.load(path, mmap_mode="r", allow_pickle=False)
