@@ -81,6 +81,18 @@ def test_an_adapter_that_writes_weights_between_updates_is_refused_beside_an_ave
         resolve(raw, PluginHost.discover())
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_a_fused_update_in_16_bits_is_refused_by_the_dtype(dtype: str) -> None:
+    config, offers = plan_of("lomo", zero_stage=0)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"dtype": dtype})})
+    with pytest.raises(ConfigError) as caught:
+        make_plan(config, world=1, device="cuda", offers=offers)
+    assert f"train.dtype: lomo changes each weight as its gradient arrives, and {dtype} keeps copies" in str(
+        caught.value
+    )
+    assert "zero1" not in str(caught.value), "the stage that was asked for is not to blame"
+
+
 def test_a_fused_update_takes_one_micro_batch() -> None:
     config, offers = plan_of("lomo")
     many = config.train.model_copy(update={"micro_batch_size": 2, "global_batch_size": 16, "dtype": "fp32"})

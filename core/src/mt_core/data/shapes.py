@@ -75,19 +75,18 @@ def shape_of(row: Row) -> Shape:
     fits = _find_shapes(row)
     if len(fits) == 1:
         return fits[0]
-    found = fields_of(row)
     if not fits:
         near = _nearest_shape(row)
         missing = [name for name in near.needs if name not in row]
         wish = ", ".join(f"{name}: NAME" for name in missing)
         raise DataError(
-            f"{row['id']}: no field {missing[0]!r}; fields found: {found}. The nearest shape is {near}. "
+            f"{row['id']}: no field {missing[0]!r}; fields found: {fields_of(row)}. The nearest shape is {near}. "
             f"Name the right fields with data.columns, for instance --data.columns '{{{wish}}}', or choose another --objective."
         )
     shapes = " and ".join(f"({', '.join(shape.needs)})" for shape in fits)
     spare = next(name for name in fits[-1].needs if name not in fits[0].needs)
     raise DataError(
-        f"{row['id']}: its fields fit two shapes, {shapes}; fields found: {found}. Give one that is not meant another name, "
+        f"{row['id']}: its fields fit two shapes, {shapes}; fields found: {fields_of(row)}. Give one that is not meant another name, "
         f"for instance --data.columns '{{other: {spare}}}'."
     )
 
@@ -99,8 +98,7 @@ def text_field(row: Row, name: str) -> str:
             f"{row['id']}: no field {name!r}; fields found: {fields_of(row)}. "
             f"Name the right one with data.columns, for instance --data.columns '{{{name}: NAME}}', or choose another --objective."
         )
-    value = row[name]
-    if not isinstance(value, str):
+    if not isinstance(value := row[name], str):
         raise DataError(
             f"{row['id']}: field {name!r} is of type {type(value).__name__}, not text: {str(value)[:60]!r}. "
             f"Write it as a string, or name another field with data.columns, for instance --data.columns '{{{name}: NAME}}'."
@@ -134,7 +132,7 @@ def _nearest_shape(row: Row) -> Shape:
 
 
 def _prompt_response(row: Row) -> list[Message]:
-    """Two texts, or lists of turns as TRL has them (https://huggingface.co/docs/trl/dataset_formats), of which the response is learned."""
+    # turns, of which the response is learned: https://huggingface.co/docs/trl/dataset_formats
     if any(isinstance(row[name], list | Mapping) for name in ("prompt", "response")):
         asked = [{"train": False, **turn} if turn["role"] == "assistant" else turn for turn in _prompt_turns(row)]
         return _begin_turns(row, [*asked, *_turn_of(row, "response", "assistant")])

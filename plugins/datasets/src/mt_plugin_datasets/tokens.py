@@ -21,8 +21,8 @@ from mt_core.files import FileConfig
 
 from .load_cache import LoadCache
 
-_OTHERS = (".gz", ".zst", ".bz2", ".xz", ".zip", ".npz", ".pt", ".safetensors")
-_OTHERS += (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow", ".idx")
+_PACKED = {".gz", ".zst", ".bz2", ".xz", ".zip", ".npz", ".pt", ".safetensors"}
+_OTHERS = _PACKED | {".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow", ".idx"}
 """Endings of files that hold something else than bare ids; any bytes could be taken for ids."""
 
 _BLOCK = 1 << 24

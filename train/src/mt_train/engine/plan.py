@@ -239,6 +239,10 @@ def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Itera
         fix = "Set --train.dtype bf16." if plan.dtype == "fp16" else "Set --parallel.zero-stage 0."
         yield Fault(key="optimizer", problem=problem, fix=fix)
         needed -= ZERO  # which it lacks for this reason
+    if form == "fused" and plan.dtype != "fp32":
+        problem = f"{component.name} changes each weight as its gradient arrives, and {plan.dtype} keeps copies of them in fp32."
+        yield Fault(key="train.dtype", problem=problem, fix="Set --train.dtype fp32.")
+        needed -= {"zero1"}  # where the copies are
     yield from _divided_faults(offer, plan, form)
     if missing := needed - component.layouts - {"expert"}:
         problem = f"{component.name} does not support {', '.join(sorted(missing))}."
@@ -273,10 +277,7 @@ def _divided_faults(offer: Offer, plan: Plan, form: str | None) -> Iterator[Faul
     if offer.kind not in _CONCERNED["expert"] or "expert" in offer.component.layouts:
         return
     why, instead = {
-        "train_model": (
-            "has no experts that ranks could divide",
-            "train a mixture of experts that says so (mt-plugins info)",
-        ),
+        "train_model": ("has no experts that ranks could divide", "train a mixture that says so (mt-plugins info)"),
         "adapter": (
             "stands on experts that are modules of their own, all of them on each rank",
             "train with --adapter full",
