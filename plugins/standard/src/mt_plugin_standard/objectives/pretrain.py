@@ -77,8 +77,8 @@ class Pretrain(TokenObjective):
         turns = conversation(row)
         if any("train" in turn or "weight" in turn for turn in turns):
             raise DataError(
-                f"{row['id']}: its turns say how they are trained (train, weight or a label), and pretrain trains on all of a conversation;"
-                " choose --objective sft, with --data.train-on all if you like, or take that out of the row"
+                f"{row['id']}: its turns say how they are trained (train, weight, a label, or answers in the prompt), and pretrain trains"
+                " on all of a conversation; choose --objective sft, with --data.train-on all if you like, or take that out of the row"
             )
         return self._template.encode(turns)
 
