@@ -8,7 +8,7 @@ from mt_conformance import BaseOptimizerConformance, BaseScheduleConformance
 from mt_plugin_optim import plugin
 
 SMALL = {
-    **{name: {"rank": 4, "update_steps": 2} for name in ("galore", "apollo")},
+    **{name: {"rank": 4, "update_steps": 2} for name in ("galore", "galore-adafactor", "apollo")},
     "soap": {"update_steps": 2},
     "badam": {"switch_steps": 1},
     "lisa": {"switch_steps": 1, "active": 1},

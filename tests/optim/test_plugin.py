@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))  # for support_table, which is also a command
 
@@ -17,6 +18,7 @@ from mt_core.plugins.host import PluginHost
 from mt_plugin_optim import plugin
 from mt_train.config.run import RunConfig
 from mt_train.engine.plan import make_plan
+from mt_train.planning.moments import state_bytes
 from mt_train.plugins.resolve import resolve
 
 pytestmark = pytest.mark.usefixtures("kit_model")
@@ -56,8 +58,20 @@ def test_a_gradient_transform_is_refused_in_fp16() -> None:
         make_plan(config, world=1, device="cuda", offers=offers)
 
 
+def test_planned_state_is_what_galore_with_adafactor_keeps_inside_and_outside_of_blocks() -> None:
+    """A projection and squares of its shape in blocks; rows and columns elsewhere; nothing in the optimizer that ZeRO divides."""
+    shapes = {"embed.weight": (60, 16), "model.layers.0.up.weight": (24, 16), "model.layers.1.up.weight": (24, 16)}
+    named = {name: torch.nn.Parameter(torch.ones(shape)) for name, shape in shapes.items()}
+    component = next(each for each in plugin.mt_optimizers() if each.name == "galore-adafactor")
+    config = component.config(rank=4)
+    groups = component.split(list(named.items()), config)
+    names = {id(each): name for name, each in named.items()}
+    planned = state_bytes(lambda groups: component.build(config, groups), groups, names, flat=True)
+    assert planned == (pytest.approx(4 * (60 + 16 + 2 * (16 * 4 + 24 + 4)) / (60 * 16 + 2 * 24 * 16)),)
+
+
 @pytest.mark.needs("mt-plugin-callbacks")
-@pytest.mark.parametrize("name", ["muon", "soap", "galore", "apollo"])
+@pytest.mark.parametrize("name", ["muon", "soap", "galore", "galore-adafactor", "apollo"])
 def test_noise_on_directions_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} conflicts with callback:gradient-noise"):
         resolve({"model": "kit-tiny", "optimizer": name, "callbacks": ["gradient-noise"]}, PluginHost.discover())

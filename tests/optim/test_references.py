@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,13 +20,15 @@ def weights(shapes: list[tuple[int, ...]], seed: int = 0) -> list[nn.Parameter]:
     return [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in shapes]
 
 
-def gradients(shapes: list[tuple[int, ...]], seed: int = 1) -> list[list[Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    return [[torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in RATES]
+def gradients(shapes: list[tuple[int, ...]], steps: int = len(RATES)) -> list[list[Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [[torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in range(steps)]
 
 
-def take_steps(optimizer: torch.optim.Optimizer, own: list[nn.Parameter], steps: list[list[Tensor]]) -> None:
-    for rate, step in zip(RATES, steps, strict=True):
+def take_steps(
+    optimizer: torch.optim.Optimizer, own: list[nn.Parameter], steps: list[list[Tensor]], rates: list[float] = RATES
+) -> None:
+    for rate, step in zip(rates, steps, strict=True):
         for group in optimizer.param_groups:
             group["lr"] = rate
         for weight, gradient in zip(own, step, strict=True):
@@ -42,13 +45,19 @@ def agree(
     *,
     dtype: torch.dtype = torch.float64,
     initial: dict[str, Callable[[int], Tensor]] | None = None,
+    parameter: str = "{}",
+    rates: list[float] = RATES,
     **group: Any,
 ) -> None:
     """The same weights, to 5e-6 of their size, after steps of different rates: 8e-7 at worst, where a reference decomposes in fp32."""
     mine, theirs = ([nn.Parameter(each.to(dtype)) for each in weights(shapes)] for _ in range(2))
-    start, steps = [each.detach().clone() for each in mine], [[g.to(dtype) for g in s] for s in gradients(shapes)]
-    take_steps(build(name, values, [{"name": "all", "params": mine, **group}], initial=initial), mine, steps)
-    take_steps(reference(theirs), theirs, steps)
+    start, steps = (
+        [each.detach().clone() for each in mine],
+        [[g.to(dtype) for g in s] for s in gradients(shapes, len(rates))],
+    )
+    groups = [{"name": "all", "params": mine, **group}]
+    take_steps(build(name, values, groups, initial=initial, parameter=parameter), mine, steps, rates)
+    take_steps(reference(theirs), theirs, steps, rates)
     for a, b, before in zip(mine, theirs, start, strict=True):
         assert not torch.equal(a, before), "it moves at all"
         torch.testing.assert_close(a, b, rtol=5e-6, atol=1e-9 if dtype == torch.float64 else 1e-6)
@@ -141,6 +150,36 @@ def test_galore_is_that_of_its_authors(build: Any) -> None:
     agree(
         build, "galore", values, reference, MATRICES, dtype=torch.float32, transformed=True
     )  # theirs decomposes in fp32
+
+
+@pytest.mark.parametrize(("beta1", "rates"), [(None, [*RATES, *RATES]), (0.9, [1e-2] * 20)], ids=["plain", "mean"])
+def test_galore_with_adafactor_is_that_of_its_authors(build: Any, beta1: float | None, rates: list[float]) -> None:
+    """Projected in blocks, and whole elsewhere. Their mean of updates has the rates in it: the same where these are one rate."""
+    library = pytest.importorskip("galore_torch.adafactor")
+    special = {"rank": 4, "update_proj_gap": 6, "scale": 0.5, "proj_type": "std"}
+    values = {"rank": 4, "update_steps": 6, "scale": 0.5, "weight_decay": 0.1, "d": 0.7, "beta1": beta1 or 0.0}
+    options = {"weight_decay": 0.1, "clip_threshold": 0.7, "beta1": beta1, "lr": 1.0, "relative_step": False}
+
+    def reference(own: list[nn.Parameter], **projected: Any) -> torch.optim.Optimizer:
+        return library.Adafactor([{"params": own, **projected}], scale_parameter=False, **options)  # type: ignore[no-any-return]
+
+    keys: dict[str, Any] = {"rates": rates, "transformed": True}
+    projected, block = partial(reference, **special), "model.layers.{}.up_proj.weight"
+    agree(build, "galore-adafactor", values, projected, MATRICES, dtype=torch.float32, parameter=block, **keys)
+    agree(build, "galore-adafactor", values, reference, [*MATRICES, *VECTORS, (3, 8, 6)], **keys)
+
+
+def test_galore_with_adafactor_does_not_mix_the_biases_of_fused_experts(build: Any) -> None:
+    """(experts, outputs) is no matrix: the squares of an expert's biases are its own."""
+    weight = nn.Parameter(torch.zeros(4, 6))
+    names: dict[str, Any] = {"parameter": "model.layers.{}.mlp.experts.up_proj_bias"}
+    optimizer = build("galore-adafactor", {"rank": 2}, [{"params": [weight], "transformed": True}], **names)
+    weight.grad = torch.ones(4, 6)
+    optimizer.step()
+    assert {key: tuple(each.shape) for key, each in optimizer.state[weight].items()} == {
+        "step": (),
+        "exp_avg_sq": (4, 6),
+    }
 
 
 def test_galore_with_8_bits_is_that_of_its_authors(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:

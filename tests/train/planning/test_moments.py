@@ -11,6 +11,12 @@ from torch import nn
 from mt_train.planning.moments import state_bytes
 
 
+def names_of(groups: list[dict[str, Any]]) -> dict[int, str]:
+    """Name the parameters as those of one block."""
+    parameters = [each for group in groups for each in group["params"]]
+    return {id(each): f"model.layers.{place}.weight" for place, each in enumerate(parameters)}
+
+
 class FactoredOptimizer(torch.optim.Optimizer):
     """Keeps a number for each row and column of a matrix."""
 
@@ -39,12 +45,12 @@ def test_bytes_a_number_are_those_of_torchs_optimizers(make: Any, expected: floa
     with torch.device("meta"):
         weights = [nn.Parameter(torch.empty(40_000, 8_000)), nn.Parameter(torch.empty(8_000))]
     groups = [{"params": weights}, {"params": weights[1:], "weight_decay": 0.0}]
-    assert state_bytes(make, groups, flat=flat) == (expected, expected)
+    assert state_bytes(make, groups, names_of(groups), flat=flat) == (expected, expected)
 
 
 def test_groups_may_keep_different_state() -> None:
     groups = [{"params": [nn.Parameter(torch.ones(3))], "momentum": 0.9}, {"params": [nn.Parameter(torch.ones(3))]}]
-    assert state_bytes(lambda g: torch.optim.SGD(g, lr=1.0), groups, flat=True) == (4.0, 0.0)
+    assert state_bytes(lambda g: torch.optim.SGD(g, lr=1.0), groups, names_of(groups), flat=True) == (4.0, 0.0)
 
 
 class FactoringTransform:
@@ -62,7 +68,7 @@ def test_what_a_transform_keeps_counts_for_its_groups_on_every_layout() -> None:
     groups: list[dict[str, Any]] = [
         {"params": [nn.Parameter(torch.ones(32, 16))], "transformed": on} for on in (True, False)
     ]
-    assert state_bytes(FactoringTransform, groups, flat=True) == (8 + 4 / 16, 8.0)
+    assert state_bytes(FactoringTransform, groups, names_of(groups), flat=True) == (8 + 4 / 16, 8.0)
 
 
 class LowRankTransform(FactoringTransform):
@@ -86,14 +92,29 @@ def test_what_a_transform_of_low_rank_keeps_is_counted_on_whole_matrices() -> No
         weights = [nn.Parameter(torch.empty(shape)) for shape in ((4096, 11_008), (4096, 11_008), (4096, 4096))]
     groups: list[dict[str, Any]] = [{"params": weights, "transformed": True}]
     kept = 4 * 128 * (2 * 11_008 + 4096) / (4096 * (2 * 11_008 + 4096))
-    assert state_bytes(LowRankTransform, groups, flat=True) == (pytest.approx(8 + kept),)
+    assert state_bytes(LowRankTransform, groups, names_of(groups), flat=True) == (pytest.approx(8 + kept),)
 
 
 def test_a_transform_that_looks_at_values_is_counted_on_stand_ins() -> None:
     groups: list[dict[str, Any]] = [{"params": [nn.Parameter(torch.ones(4096, 256))], "transformed": True}]
-    assert state_bytes(LookingTransform, groups, flat=True) == (8 + 4.0,)
+    assert state_bytes(LookingTransform, groups, names_of(groups), flat=True) == (8 + 4.0,)
+
+
+class NamedTransform(FactoringTransform):
+    """Keeps twice as much of what is outside of blocks."""
+
+    def transform(self, name: str, gradient: torch.Tensor, state: dict[str, torch.Tensor]) -> torch.Tensor:
+        state["rows"] = torch.zeros(gradient.shape[0] * (1 if ".layers." in name else 2))
+        return gradient
+
+
+def test_a_transform_sees_the_names_that_a_run_has() -> None:
+    weights = [nn.Parameter(torch.ones(32, 16)) for _ in range(3)]
+    names = dict(zip(map(id, weights), ("model.layers.0.up.weight", "model.layers.11.up.weight", "embed"), strict=True))
+    kept = state_bytes(NamedTransform, [{"params": weights, "transformed": True}], names, flat=True)
+    assert kept == (pytest.approx(8 + 4 * (1 + 1 + 2) / (3 * 16)),)
 
 
 def test_an_optimizer_of_whole_parameters_sees_their_shape() -> None:
     groups = [{"params": [nn.Parameter(torch.ones(32, 16))]}]
-    assert state_bytes(FactoredOptimizer, groups, flat=False) == (4 * (32 + 16) / (32 * 16),)
+    assert state_bytes(FactoredOptimizer, groups, names_of(groups), flat=False) == (4 * (32 + 16) / (32 * 16),)

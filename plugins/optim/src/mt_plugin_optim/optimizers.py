@@ -25,6 +25,7 @@ from .options import (
     EightBitConfig,
     EightBitGaLoreConfig,
     FourBitConfig,
+    GaLoreAdafactorConfig,
     GaLoreConfig,
     LambConfig,
     LionConfig,
@@ -38,7 +39,7 @@ from .options import (
     SoapConfig,
     SparseAdamConfig,
 )
-from .policy import split_blocks, split_hidden
+from .policy import split_blocks, split_hidden, transform_all
 
 _WHOLE: frozenset[Layout] = frozenset({"zero0"})
 """For rules that look at a whole tensor, or keep state that no slice of it has."""
@@ -53,42 +54,26 @@ _NOISE = ("callback:gradient-noise",)
 _WRITING = tuple(f"adapter:{name}" for name in ("adalora", "delta-lora", "increlora", "plora", "relora"))
 """They write weights between updates, which an average of all weights does not follow: ranks that they prune would stay in it."""
 
+_TORCH = "https://docs.pytorch.org/docs/stable/generated/torch.optim"
+_ADAM = "https://arxiv.org/abs/1412.6980"
+
 OPTIMIZERS = (
-    OptimizerComponent(
-        name="sgd",
-        config=SgdConfig,
-        build=from_torch("SGD", foreach=False),
-        form="elementwise",
-        layouts=_PIECES | {"offload"},
-        summary="stochastic gradient descent, with optional momentum",
-        source="https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html",
-    ),
-    OptimizerComponent(
-        name="rmsprop",
-        config=RmspropConfig,
-        build=from_torch("RMSprop", foreach=False),
-        form="elementwise",
-        layouts=_PIECES | {"offload"},
-        summary="gradients divided by the root of their mean square",
-        source="https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html",
-    ),
-    OptimizerComponent(
-        name="adam",
-        config=AdamConfig,
-        build=from_torch("Adam", foreach=False),
-        form="elementwise",
-        layouts=_PIECES | {"offload"},
-        summary="Adam with weight decay added to the gradient",
-        source="https://arxiv.org/abs/1412.6980",
-    ),
-    OptimizerComponent(
-        name="adamax",
-        config=AdamaxConfig,
-        build=from_torch("Adamax", foreach=False),
-        form="elementwise",
-        layouts=_PIECES | {"offload"},
-        summary="Adam with the largest gradient in place of the mean square",
-        source="https://arxiv.org/abs/1412.6980",
+    *(
+        OptimizerComponent(
+            name=rule_name.lower(),
+            config=config,
+            build=from_torch(rule_name, foreach=False),
+            form="elementwise",
+            layouts=_PIECES | {"offload"},
+            summary=what,
+            source=source,
+        )
+        for rule_name, config, what, source in (
+            ("SGD", SgdConfig, "stochastic gradient descent, with optional momentum", f"{_TORCH}.SGD.html"),
+            ("RMSprop", RmspropConfig, "gradients divided by the root of their mean square", f"{_TORCH}.RMSprop.html"),
+            ("Adam", AdamConfig, "Adam with weight decay added to the gradient", _ADAM),
+            ("Adamax", AdamaxConfig, "Adam with the largest gradient in place of the mean square", _ADAM),
+        )
     ),
     OptimizerComponent(
         name="lion",
@@ -116,7 +101,7 @@ OPTIMIZERS = (
         form="whole_parameter",
         layouts=_WHOLE,
         summary="Adam that does not change rows without a gradient",
-        source="https://docs.pytorch.org/docs/stable/generated/torch.optim.SparseAdam.html",
+        source=f"{_TORCH}.SparseAdam.html",
     ),
     OptimizerComponent(
         name="adafactor",
@@ -187,6 +172,17 @@ OPTIMIZERS = (
         layouts=_PIECES,
         split=split_hidden,
         summary="GaLore with moments of 8 bits (bitsandbytes)",
+        source="https://arxiv.org/abs/2403.03507",
+    ),
+    OptimizerComponent(
+        name="galore-adafactor",
+        config=GaLoreAdafactorConfig,
+        build=transform("galore_adafactor", "GaLoreAdafactor"),
+        form="gradient_transform",
+        conflicts=_NOISE,
+        layouts=_PIECES,
+        split=transform_all,
+        summary="GaLore with Adafactor in place of Adam, everywhere: squares of rows and columns alone are kept",
         source="https://arxiv.org/abs/2403.03507",
     ),
     OptimizerComponent(

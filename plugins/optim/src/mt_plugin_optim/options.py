@@ -36,6 +36,24 @@ def _eps(default: float) -> Any:
     return Field(default, gt=0, description="added to the root of the squared gradient's mean (units of the gradient)")
 
 
+def _rank(default: int) -> Any:
+    text = "rank of the projected gradients; smaller matrices are not projected"
+    return Field(default, gt=0, le=65_536, description=text)
+
+
+def _beta2_decay() -> Any:
+    text = "t to this power is the weight of an update's squares in their mean (t: updates)"
+    return Field(-0.8, ge=-2, lt=0, description=text)
+
+
+def _square_eps() -> Any:
+    return Field(1e-30, gt=0, description="added to squared gradients (square of the gradient's units)")
+
+
+def _longest() -> Any:
+    return Field(1.0, gt=0, description="largest root mean square of an update, before the rate")
+
+
 class SgdConfig(GroupOptions):
     """Stochastic gradient descent; its weight decay is part of the gradient."""
 
@@ -153,12 +171,10 @@ class AdaLomoConfig(GroupOptions):
 
     lr: float = _rate(1e-3)
     weight_decay: float = _decay(0.0)
-    beta2_decay: float = Field(
-        -0.8, ge=-2, lt=0, description="t to this power is the weight of an update's squares in their mean (t: updates)"
-    )
-    eps: float = Field(1e-30, gt=0, description="added to squared gradients (square of the gradient's units)")
+    beta2_decay: float = _beta2_decay()
+    eps: float = _square_eps()
     least: float = Field(1e-3, gt=0, description="least root mean square of a weight, of which steps are a share")
-    d: float = Field(1.0, gt=0, description="largest root mean square of an update, before the rate")
+    d: float = _longest()
 
 
 class LambConfig(DecayedAdamConfig):
@@ -186,18 +202,32 @@ class MuonConfig(GroupOptions):
     eps: float = _eps(1e-8)
 
 
-class GaLoreConfig(DecayedAdamConfig):
-    """The moments of a matrix in blocks have its longer side and ``rank``."""
+class ProjectedConfig(GroupOptions):
+    """How gradients are projected to their largest directions."""
 
-    eps: float = _eps(1e-6)
-    weight_decay: float = _decay(0.0)
-    rank: int = Field(
-        128, gt=0, le=65_536, description="rank of the projected gradients; smaller matrices are not projected"
-    )
+    rank: int = _rank(128)
     update_steps: int = Field(
         200, gt=0, description="updates between new projections, each a singular value decomposition"
     )
     scale: float = Field(0.25, gt=0, description="factor of the projected matrices' updates")
+
+
+class GaLoreConfig(ProjectedConfig, DecayedAdamConfig):
+    """The moments of a matrix in blocks have its longer side and ``rank``."""
+
+    eps: float = _eps(1e-6)
+    weight_decay: float = _decay(0.0)
+
+
+class GaLoreAdafactorConfig(ProjectedConfig):
+    """Adafactor whose steps are not relative to the weights, so rates are those of ``galore``."""
+
+    lr: float = _rate(1e-3)
+    weight_decay: float = _decay(0.0)
+    beta1: float = Field(0.0, ge=0, lt=1, description="decay of the updates' mean (per update); 0 keeps none")
+    beta2_decay: float = _beta2_decay()
+    eps: float = _square_eps()
+    d: float = _longest()
 
 
 class EightBitGaLoreConfig(GaLoreConfig):
@@ -213,9 +243,7 @@ class ApolloConfig(DecayedAdamConfig):
 
     eps: float = _eps(1e-6)
     weight_decay: float = _decay(0.0)
-    rank: int = Field(
-        256, gt=0, le=65_536, description="rank of the projected gradients; smaller matrices are not projected"
-    )
+    rank: int = _rank(256)
     update_steps: int = Field(200, gt=0, description="updates between new projections")
     scale: float = Field(
         1.0, gt=0, description="square of the factor of the projected matrices' updates; 128 for APOLLO-Mini"

@@ -13,19 +13,27 @@ if TYPE_CHECKING:
 Named = Sequence[tuple[str, "Tensor"]]
 
 
-def split_hidden(named: Named, config: MtConfig) -> list[dict[str, Any]]:
-    """``transformed`` is true for matrices of blocks, and false for embedding, head and vectors.
+def is_vector(name: str, shape: Sequence[int]) -> bool:
+    """Return whether it counts as a vector, as for ``split_decay``: also the biases of fused experts, (X, F)."""
+    return len(shape) < 2 or name.endswith("_bias")
 
-    Biases of fused experts, (X, F), are vectors here as for ``split_decay``.
-    """
-    hidden = {
-        id(each)
-        for name, each in named
-        if len(whole_shape(each)) == 2 and block_number(name) is not None and not name.endswith("_bias")
-    }
+
+def is_hidden(name: str, shape: Sequence[int]) -> bool:
+    """Return whether it is a matrix of a block."""
+    return len(shape) == 2 and block_number(name) is not None and not is_vector(name, shape)
+
+
+def split_hidden(named: Named, config: MtConfig) -> list[dict[str, Any]]:
+    """``transformed`` is true for matrices of blocks, and false for embedding, head and vectors."""
+    hidden = {id(each) for name, each in named if is_hidden(name, whole_shape(each))}
     return _divide(
         named, config, "transformed", lambda name, each: id(each) in hidden, {True: "matrices", False: "others"}
     )
+
+
+def transform_all(named: Named, config: MtConfig) -> list[dict[str, Any]]:
+    """``transformed`` is true everywhere, for a rule that needs whole gradients of embedding, head and vectors, too."""
+    return [{**group, "transformed": True} for group in split_decay(named, config)]
 
 
 def split_blocks(named: Named, config: MtConfig) -> list[dict[str, Any]]:

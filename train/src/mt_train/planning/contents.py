@@ -18,7 +18,8 @@ from mt_train.planning.moments import state_bytes
 
 def contents(parts: Parts, plan: Plan, meta: MetaModel) -> list[Content]:
     """Return what the ranks of each stage have."""
-    kept = state_bytes(parts.optimizer, meta.groups, flat=plan.zero_stage > 0)
+    names = {id(parameter): name for name, parameter in meta.model.named_parameters()}
+    kept = state_bytes(parts.optimizer, meta.groups, names, flat=plan.zero_stage > 0)
     dense = {id(parameter) for name, parameter in meta.model.named_parameters() if name not in meta.quantized}
     quantized = sum(meta.quantized.values())  # all on one stage: no quantizer goes with a pipeline
     if plan.expert > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,14 @@ NUMBERS = 64
 MakeOptimizer = Callable[[list[dict[str, Any]]], torch.optim.Optimizer | GradientTransform]
 
 
-def state_bytes(make: MakeOptimizer, groups: Sequence[dict[str, Any]], *, flat: bool) -> tuple[float, ...]:
+def state_bytes(
+    make: MakeOptimizer, groups: Sequence[dict[str, Any]], names: Mapping[int, str], *, flat: bool
+) -> tuple[float, ...]:
     """Bytes that the optimizer keeps for each number of a group, from one step on small fp32 stand-ins on the CPU.
 
-    ``flat``: ZeRO shows an optimizer flat pieces. Without it the stand-ins have the shapes of the parameters, cut to
-    ``NUMBERS`` in each dimension: exact for state that has a number for each weight, an upper bound for factored state.
+    ``names`` are those of the parameters by their id. ``flat``: ZeRO shows an optimizer flat pieces. Without it the stand-ins have
+    the shapes of the parameters, cut to ``NUMBERS`` in each dimension: exact for state that has a number for each weight, an
+    upper bound for factored state.
     """
     standing = [{**group, "params": _stand_ins(group["params"], flat)} for group in groups]
     made = make(standing)
@@ -35,37 +39,44 @@ def state_bytes(make: MakeOptimizer, groups: Sequence[dict[str, Any]], *, flat: 
     kept = [size / sum(each.numel() for each in group["params"]) for size, group in zip(kept, standing, strict=True)]
     if isinstance(made, torch.optim.Optimizer):
         return tuple(kept)
-    return tuple(size + _transforms_bytes(made, group) for size, group in zip(kept, groups, strict=True))
+    return tuple(size + _transforms_bytes(made, group, names) for size, group in zip(kept, groups, strict=True))
 
 
-def _transforms_bytes(transform: GradientTransform, group: Mapping[str, Any]) -> float:
-    """Bytes that a gradient transform keeps for each number of a group; it sees whole shapes on every layout.
+def _transforms_bytes(transform: GradientTransform, group: Mapping[str, Any], names: Mapping[int, str]) -> float:
+    """Bytes that a gradient transform keeps for each number of a group; it sees names and whole shapes on every layout.
 
     Its state may follow from a rank that is smaller than a matrix (GaLore), so that only whole shapes tell its size. They have no
     memory; a transform that looks at values gets stand-ins, which have some.
     """
     if not group.get("transformed"):
         return 0.0
-    shapes = Counter(tuple(each.shape) for each in group["params"])
+    whole = [(names[id(each)], tuple(each.shape)) for each in group["params"]]
     try:
-        return _kept_by(transform, shapes, torch.device("meta"))
+        return _kept_by(transform, whole, torch.device("meta"))
     except (RuntimeError, TypeError):  # how tensors without memory refuse to tell their values
-        stand_ins = {tuple(each.shape): 1 for each in _stand_ins(group["params"], flat=False)}
-        return _kept_by(transform, stand_ins, torch.device("cpu"))
+        cut = [(name, _cut(shape)) for name, shape in whole]
+        return _kept_by(transform, cut, torch.device("cpu"))
 
 
-def _kept_by(transform: GradientTransform, shapes: Mapping[tuple[int, ...], int], device: torch.device) -> float:
-    """Bytes for each number, of so many gradients of each shape."""
-    kept = 0
-    for shape, count in shapes.items():
+def _kept_by(
+    transform: GradientTransform, gradients: Sequence[tuple[str, tuple[int, ...]]], device: torch.device
+) -> float:
+    """Bytes for each number, of gradients with these names and shapes. Blocks are alike: one of a shape is asked for all."""
+    kinds = [(re.sub(r"\d+", "*", name), shape) for name, shape in gradients]
+    asked, kept = dict(zip(kinds, (name for name, _ in gradients), strict=True)), 0
+    for (kind, shape), count in Counter(kinds).items():
         state: dict[str, Tensor] = {}
-        transform.transform(str(shape), torch.ones(shape, device=device), state)
+        transform.transform(asked[kind, shape], torch.ones(shape, device=device), state)
         kept += count * _count_kept(state)
-    return kept / sum(count * math.prod(shape) for shape, count in shapes.items())
+    return kept / sum(math.prod(shape) for _, shape in kinds)
+
+
+def _cut(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(min(size, NUMBERS) for size in shape)
 
 
 def _stand_ins(parameters: Sequence[Tensor], flat: bool) -> list[nn.Parameter]:
-    shapes = {(NUMBERS,)} if flat else {tuple(min(size, NUMBERS) for size in each.shape) for each in parameters}
+    shapes = {(NUMBERS,)} if flat else {_cut(each.shape) for each in parameters}
     return [nn.Parameter(torch.ones(shape)) for shape in sorted(shapes)]
 
 

@@ -28,9 +28,7 @@ class _LowRank(RuleOptimizer):
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
         projected = is_projected(gradient, group)
         if projected:
-            if (int(state["step"]) - 1) % group["update_steps"] == 0:
-                state["projection"] = self.projection(gradient, state, group)
-            small = project(gradient, state["projection"])
+            small = self.project(gradient, state, group)
             if "exp_avg" not in state:
                 start_moments(state, small)
         else:
@@ -45,6 +43,12 @@ class _LowRank(RuleOptimizer):
     def follow(self, weight: Tensor, direction: Tensor, state: State, group: Group) -> None:
         weight.sub_(direction, alpha=group["lr"])
         decay_weight(weight, group)
+
+    def project(self, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
+        """Return the small gradient; every ``update_steps`` updates by a new projection, which follows from this gradient."""
+        if (int(state["step"]) - 1) % group["update_steps"] == 0:
+            state["projection"] = self.projection(gradient_MN, state, group)
+        return project(gradient_MN, state["projection"])
 
     def projection(self, gradient_MN: Tensor, state: State, group: Group) -> Tensor:
         """(N, R) for a tall matrix, (R, M) for a wide one."""

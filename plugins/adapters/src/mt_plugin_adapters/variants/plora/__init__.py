@@ -18,7 +18,7 @@ MOMENTS_APART = tuple(
     f"optimizer:{name}"
     for name in (
         *("adamw-8bit", "paged-adamw-8bit", "torchao-adamw-8bit", "torchao-adamw-4bit", "torchao-adamw-fp8"),
-        *("muon", "soap", "galore", "galore-8bit", "apollo"),
+        *("muon", "soap", "galore", "galore-8bit", "galore-adafactor", "apollo"),
         "schedule-free-adamw",
     )
 )
