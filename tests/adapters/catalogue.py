@@ -2,7 +2,8 @@
 
 ``tests/adapters/test_NAME.py`` may have these literals: ``SMALL`` (options for a tiny model), ``EXACT_WITHIN`` (how far an adapter
 with ``exact_at_init=False`` begins from its base, as a share of its output), ``LAYOUTS_WITHIN`` (how far layouts may be apart,
-relative, where a method enlarges rounding), ``LEARNING`` (``margin``, ``rate``, ``schedule`` and ``options``
+relative, where a method enlarges rounding), ``FURTHER`` (label → options beside ``SMALL``, with which it is trained and resumed as well),
+``LEARNING`` (``margin``, ``rate``, ``schedule`` and ``options``
 of its 200 steps: see learning.py) and ``EXPECTED_FAILURES`` (name of a test → why it fails; strict, and said in docs/adapters.md).
 """
 
@@ -63,6 +64,15 @@ def small_options(name: str) -> dict[str, Any]:
     """Options for a tiny model: ``SMALL`` of its test, else a small rank where it has one."""
     fits = "rank" in components()[name].config.model_fields
     return dict(constant_of(name, "SMALL", DEFAULT if fits else {}))
+
+
+def further_options() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Adapter and label → the adapter and its options, for all that a test file has in ``FURTHER``."""
+    return {
+        f"{name} {label}": (name, {**small_options(name), **options})
+        for name in components()
+        for label, options in constant_of(name, "FURTHER", {}).items()
+    }
 
 
 def in_tiny_llama(name: str) -> tuple[Adapter, TrainModel, set[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalogue import components, in_tiny_llama, small_options
+from catalogue import components, further_options, in_tiny_llama, small_options
 
 from mt_core.nn import sharing_of
 
@@ -70,4 +70,18 @@ def two_processes(names: list[str], *, full: bool) -> Cases:
         for layout in over_bits(name) if full else []:
             cases[f"{name}/{BITS} {layout}"] = case(name, layout, quantizer=BITS)
             cases[f"{name}/{BITS} {layout} {AGAIN}"] = case(name, layout, "resume", quantizer=BITS, **TRAINED_ONLY)
+    return cases
+
+
+def further(processes: int, names: list[str]) -> Cases:
+    """Adapter, label/what → case: of ``FURTHER`` what CI tries of every adapter."""
+    cases: Cases = {}
+    for title, (name, options) in further_options().items():
+        own = {"adapter": {"name": name, **options}}
+        first = declared_layouts(name)[0]
+        if processes == 1:
+            cases[f"{title}/{WHOLE}"] = {**case(name, first), **own}
+            cases[f"{title}/{AGAIN}"] = {**case(name, first, "resume", **TRAINED_ONLY), **own}
+        else:
+            cases |= {f"{title}/{layout}": {**case(name, layout), **own} for layout in sample_layouts(name, names)}
     return cases

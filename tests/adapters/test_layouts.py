@@ -12,8 +12,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalogue import components, constant_of, expect, host_of, modules, small_options
-from layout_cases import AGAIN, BITS, WHOLE, declared_layouts, one_process, over_bits, sample_layouts, two_processes
+from catalogue import components, constant_of, expect, further_options, host_of, modules, small_options
+from layout_cases import (
+    AGAIN,
+    BITS,
+    WHOLE,
+    declared_layouts,
+    further,
+    one_process,
+    over_bits,
+    sample_layouts,
+    two_processes,
+)
 
 from mt_conformance.layouts import SECTIONS, parallel_section, small_run
 from mt_core import ConfigError
@@ -32,12 +42,12 @@ Everything = Callable[[str, int], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def one(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), one_process(NAMES, full=False))
+    return launch(WORKER, 1, tmp_path_factory.mktemp("one"), one_process(NAMES, full=False) | further(1, NAMES))
 
 
 @pytest.fixture(scope="module")
 def two(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), two_processes(NAMES, full=False))
+    return launch(WORKER, 2, tmp_path_factory.mktemp("two"), two_processes(NAMES, full=False) | further(2, NAMES))
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +122,18 @@ def test_a_resumed_run_equals_one_that_was_not_stopped_to_the_bit(one: dict[str,
 )
 def test_two_processes_train_as_one_does(one: dict[str, Any], two: dict[str, Any], name: str, layout: str) -> None:
     assert_alike(name, well(one, f"{name}/{WHOLE}"), well(two, f"{name}/{layout}"))
+
+
+@pytest.mark.parametrize(("name", "title"), [(name, title) for title, (name, _) in further_options().items()])
+def test_with_further_options_it_learns_resumes_and_two_processes_train_as_one(
+    one: dict[str, Any], two: dict[str, Any], name: str, title: str
+) -> None:
+    whole = well(one, f"{title}/{WHOLE}")
+    assert whole["losses"][-1] < whole["losses"][0] - 1e-4
+    assert whole["values"] != well(one, f"{name}/{WHOLE}")["values"], "the options change something"
+    same_bits(whole, well(one, f"{title}/{AGAIN}"))
+    for layout in sample_layouts(name, NAMES):
+        assert_alike(name, whole, well(two, f"{title}/{layout}"))
 
 
 @pytest.mark.parametrize("name", NAMES)

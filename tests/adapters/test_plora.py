@@ -27,11 +27,12 @@ from mt_plugin_optim import plugin as optim
 from mt_train.plugins.resolve import resolve
 
 SMALL: dict = {"rank": 4, "alpha": 8.0, "every_steps": 2}
+FURTHER: dict = {"momentum": {"momentum": 0.3}}
 LEARNING: dict = {"options": {"every_steps": 50}}  # stages that are long enough to learn something
 
 
-def model() -> tuple[nn.Sequential, Plora]:
-    adapter = COMPONENT.build(PloraConfig(**SMALL))
+def model(**options: object) -> tuple[nn.Sequential, Plora]:
+    adapter = COMPONENT.build(PloraConfig(**SMALL, **options))
     layers = [start(adapter.layer(linear(24, 16), place())), start(adapter.layer(linear(16, 8), place()))]
     return nn.Sequential(*layers), adapter
 
@@ -100,6 +101,40 @@ def test_stages_are_loras_one_after_the_other_on_the_base_so_far() -> None:
     for layer, (weight, _, a) in zip(net, pairs, strict=True):
         assert_close(layer.weight.double(), weight)
         assert_close(layer.lora_A.double(), a)
+
+
+def test_with_momentum_a_stage_is_merged_in_part_and_goes_on_with_the_rest() -> None:
+    """In float64: W + m s BA, (1 - m) A, (1 - m) B after every stage, trained by an optimizer of no state."""
+    m, (net, adapter), (reference, _) = 0.3, model(momentum=0.3), model()
+    for _ in train(net, adapter, torch.optim.SGD(own_parameters(net), lr=0.05), batches(6)):
+        pass
+    weights = [each.weight.double() for each in reference]
+    factors = [(each.lora_A.detach().double(), each.lora_B.detach().double()) for each in reference]
+    for step, (x, y) in enumerate(batches(6), start=1):
+        flat = [each.requires_grad_() for pair in factors for each in pair]
+        hidden = x.double()
+        for layer, weight, (a, b) in zip(reference, weights, factors, strict=True):
+            hidden = hidden @ (weight + 2.0 * b @ a).T + layer.bias.double()
+        gradients = torch.autograd.grad((hidden - y).square().mean(), flat)
+        moved = [(each - 0.05 * gradient).detach() for each, gradient in zip(flat, gradients, strict=True)]
+        factors = list(zip(moved[::2], moved[1::2], strict=True))
+        if step % 2 == 0:
+            weights = [weight + m * 2.0 * b @ a for weight, (a, b) in zip(weights, factors, strict=True)]
+            factors = [((1 - m) * a, (1 - m) * b) for a, b in factors]
+    for layer, weight, (a, b) in zip(net, weights, factors, strict=True):
+        assert_close(layer.weight.double(), weight.detach())
+        assert_close(layer.lora_A.double(), a)
+        assert_close(layer.lora_B.double(), b)
+
+
+def test_with_momentum_moments_begin_anew_too() -> None:
+    net, adapter = model(momentum=0.3)
+    optimizer = adam(net)
+    for _ in train(net, adapter, optimizer, batches(2)):
+        pass
+    for each in own_parameters(net):
+        assert torch.count_nonzero(each)
+        assert torch.count_nonzero(optimizer.state[each]["exp_avg"]) == 0
 
 
 def own_parameters(net: nn.Module) -> list[nn.Parameter]:

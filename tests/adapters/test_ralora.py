@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from mt_plugin_adapters.variants.ralora.adapter import Ralora, effective_rank
 from mt_plugin_adapters.variants.ralora.config import RaloraConfig
 
 SMALL: dict = {"rank": 2, "alpha": 8.0}
+FURTHER: dict = {"pro": {"min_rank": 1, "max_rank": 4}}
 WIDTHS = (64, 64, 24, 32, 32)
 DECAYS = (0.98, 1.0, 0.9, 0.2)
 """Of the singular values of each gradient: nearly all alike, … one direction."""
@@ -54,6 +56,46 @@ def test_blocks_are_the_power_of_two_that_fills_the_effective_rank_and_divides_t
     assert adapter.plan == {"blocks": {f"blocks.{i}": each for i, each in enumerate(wanted)}}
     assert list(chain(rank=1)[1].plan["blocks"].values()) == [32, 8, 8, 1], "24 is a side of the second and third"
     assert list(chain(max_blocks=5)[1].plan["blocks"].values()) == [4, 4, 4, 1]
+
+
+def papers_ranks(gradients: list[torch.Tensor], least: int, most: int) -> list[int]:
+    """Equations 5 to 8 in float64: I = mean |W ∘ G|, a = I / Σ I, P = Σ r √(m + n), r = [P a / √(m + n)] between both bounds."""
+    weights = [block.weight.double() for block in Chain(*WIDTHS).blocks]
+    importance = [(w * g.double()).abs().mean() for w, g in zip(weights, gradients, strict=True)]
+    budget = sum(2 * math.sqrt(sum(w.shape)) for w in weights)
+    shares = [float(budget * each / sum(importance)) for each in importance]
+    return [min(max(round(a / math.sqrt(sum(w.shape))), least), most) for w, a in zip(weights, shares, strict=True)]
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 4), (1, 8), (2, 3)])
+def test_pro_moves_ranks_between_layers_by_importance_and_cuts_each_by_its_own(least: int, most: int) -> None:
+    model, adapter, gradients = chain(min_rank=least, max_rank=most)
+    ranks = papers_ranks(gradients, least, most)
+    assert len(set(ranks)) > 1
+    blocks = [
+        math.gcd(2 ** max(math.floor(math.log2(entropy_rank(each) / rank)), 0), *block.weight.shape)
+        for each, rank, block in zip(gradients, ranks, model.blocks, strict=True)
+    ]
+    assert list(adapter.plan["ranks"].values()) == ranks
+    assert list(adapter.plan["blocks"].values()) == blocks
+    for block, rank, n in zip(model.blocks, ranks, blocks, strict=True):
+        outputs, inputs = block.weight.shape
+        assert (block.lora_A.shape, block.lora_B.shape) == ((n * rank, inputs // n), (outputs, rank))
+        assert block.scale == 4.0, "that of the rank before it was moved"
+        base = Chain(*WIDTHS).blocks[list(model.blocks).index(block)]
+        check_start_and_merge(block, base)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"min_rank": 2}, "set both (half and twice the rank are usual: 1 and 4), or neither"),
+        ({"min_rank": 4, "max_rank": 2}, "min_rank=4 is more than max_rank=2; set min_rank to 2 or less"),
+    ],
+)
+def test_bounds_of_ranks_come_in_pairs_and_in_order(options: dict[str, int], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        RaloraConfig(**{**SMALL, **options})
 
 
 def test_the_update_is_block_diagonal_with_the_parameters_of_a_lora_and_a_higher_rank() -> None:
@@ -95,9 +137,10 @@ def test_it_begins_as_the_base_and_merges_and_unmerges() -> None:
         check_start_and_merge(block, base)
 
 
-def test_a_plan_gives_the_same_shapes_without_a_probe() -> None:
-    model, adapter, _ = chain()
-    again, second = Chain(*WIDTHS), COMPONENT.build(RaloraConfig(**SMALL))
+@pytest.mark.parametrize("options", [{}, {"min_rank": 1, "max_rank": 8}], ids=["plain", "pro"])
+def test_a_plan_gives_the_same_shapes_without_a_probe(options: dict[str, int]) -> None:
+    model, adapter, _ = chain(**options)
+    again, second = Chain(*WIDTHS), COMPONENT.build(RaloraConfig(**SMALL, **options))
     second.plan = adapter.plan
     second.inject(again)
     assert [each.shape for each in again.parameters()] == [each.shape for each in model.parameters()]

@@ -1,12 +1,10 @@
 """GoRA (https://arxiv.org/abs/2502.12171): LoRA with ranks after the importance of the weights to the loss, whose B begins as what A
 can take of the gradient.
 
-Importance of a layer is the mean of ``|W ∘ G|``, G the gradient with respect to the weight, and its advantage ``a`` is its
-part of the sum over all layers. With the budget ``Σ r √(inputs + outputs)`` at the config's ranks r, a layer gets
-``budget · a / √(inputs + outputs)``, rounded, between ``min_rank`` and ``max_rank``; so the ranks' sum is near to the
-config's and not held to it. A is drawn as for LoRA, ``B = -ξ G Aᵀ (A Aᵀ)⁻¹`` (the pseudo-inverse: the nearest to -ξ G among
-all B A). ``ξ = γ √(inputs / r) / s``, the paper's ``γ √inputs / α`` at its scale α/√r, makes the update begin as long as
-γ of the gradient is. The weight stays.
+Importance of a layer is the mean of ``|W ∘ G|``, G the gradient with respect to the weight; ``rank_allocation.py`` says how ranks
+follow from it, between ``min_rank`` and ``max_rank``. A is drawn as for LoRA, ``B = -ξ G Aᵀ (A Aᵀ)⁻¹`` (the pseudo-inverse: the
+nearest to -ξ G among all B A). ``ξ = γ √(inputs / r) / s``, the paper's ``γ √inputs / α`` at its scale α/√r, makes the update
+begin as long as γ of the gradient is. The weight stays.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from mt_core.adapters import PeftForm, uniform
 from mt_core.nn import TrainModel, tensor_generator
 
 from ...probed import ProbedAdapter, smaller
+from ...rank_allocation import allocate_ranks, importance_of
 from .config import GoraConfig
 
 
@@ -37,29 +37,17 @@ class Gora(ProbedAdapter[GoraConfig]):
     def prepare(self, model: TrainModel, probe: Probe) -> None:
         """Ranks from what all layers' gradients weigh, then values."""
         sketches = {name: self._sketch(name, base, each) for name, base, each in self.gradients(model, probe)}
+        importances = {name: each.importance for name, each in sketches.items()}
+        bounds = {"least": self.config.min_rank, "most": self.config.max_rank}
         targets = self.probed_layers(model)
-        self.plan = {"ranks": self._ranks(targets, {name: each.importance for name, each in sketches.items()})}
+        self.plan = {"ranks": allocate_ranks(targets, importances, self.config.rank_of, **bounds)}
         self.found = {name: self._values(name, each) for name, each in sketches.items()}
 
     def _sketch(self, name: str, base: nn.Module, gradient_FE: Tensor) -> Sketch:
         like = torch.empty(min(self.config.max_rank, smaller(base)), gradient_FE.shape[1])
         a_ME = uniform(like, tensor_generator(self.config.seed, name))
-        weight_FE = base.weight.detach().float()  # type: ignore[operator]
         product_FM = gradient_FE @ a_ME.mT.to(gradient_FE.device)
-        return Sketch(float((weight_FE * gradient_FE).abs().mean()), a_ME, product_FM.cpu())
-
-    def _ranks(self, targets: Mapping[str, nn.Module], importances: Mapping[str, float]) -> dict[str, int]:
-        widths = {name: math.sqrt(base.in_features + base.out_features) for name, base in targets.items()}  # type: ignore[operator]
-        budget = sum(self.config.rank_of(name) * width for name, width in widths.items())
-        total = sum(importances.values()) or 1.0
-        return {
-            name: min(
-                max(round(budget * importances[name] / total / widths[name]), self.config.min_rank),
-                self.config.max_rank,
-                smaller(base),
-            )
-            for name, base in targets.items()
-        }
+        return Sketch(importance_of(base, gradient_FE), a_ME, product_FM.cpu())
 
     def _values(self, name: str, sketch: Sketch) -> tuple[Tensor, Tensor]:
         rank = self.rank_of(name)

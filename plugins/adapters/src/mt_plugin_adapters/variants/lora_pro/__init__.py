@@ -8,8 +8,9 @@ to one of the weight by ``s·(B g_A + g_B A)``. That is nearest to G for (theore
 
 with any X; the one whose gradients are nearest to the plain ones (theorem 2.3) solves ``BᵀB X + X AAᵀ = -(BᵀB)⁻¹ g_A Aᵀ / s²``. Inverses
 are those of Moore and Penrose, as B begins at zero. The changed gradients go through clipping and whatever optimizer
-the run has. With ``sgd`` this is the paper's algorithm 1. Its algorithm 2, Adam with moments of the whole weight's
-size, is not here: with ``adamw`` the moments are those of A and B.
+the run has. With ``sgd`` this is the paper's algorithm 1, and with ``adamw``, whose moments are those of A and B, the form that
+its authors' code calls efficient. Its algorithm 2, Adam with moments of the whole weight's size, is not here: docs/adapters.md
+says why.
 """
 
 from __future__ import annotations

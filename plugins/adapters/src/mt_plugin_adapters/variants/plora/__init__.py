@@ -2,8 +2,13 @@
 
 After every stage ``W`` becomes ``W + s·BA``, and LoRA begins anew: A is drawn again, B is zero, and so are the optimizer's moments. The
 output does not change by that. The paper's learning rate begins anew, too: ``--schedule cosine-restarts`` or ``relora`` with as many
-steps does that. Its momentum (a stage that is merged in part) is not here. In half precision the frozen weight is rounded after every
-stage, as there is no better copy of it.
+steps does that.
+
+With ``momentum`` m (the paper's name) a stage is merged in part: ``W`` becomes ``W + m s·BA``, A becomes ``(1 - m) A`` and B ``(1 - m) B``,
+and the moments begin anew, as in a public training code for it (https://github.com/CCCarloooo/FastChat). ``m + (1 - m)²`` of the
+update is left by that: each merge takes ``m (1 - m)`` of it back, 9 % at 0.1, no more than 25 %.
+
+In half precision the frozen weight is rounded after every stage, as there is no better copy of it.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ COMPONENT = AdapterComponent(
     name="plora",
     config=PloraConfig,
     build=_build,
-    summary="LoRA in stages: after each stage it is merged into the weight and initialised again",
+    summary="LoRA in stages: after each stage it is merged into the weight and initialised again, or merged in part",
     source="https://arxiv.org/abs/2402.16141",
     layouts=_TESTED,
     rewrites_base=True,

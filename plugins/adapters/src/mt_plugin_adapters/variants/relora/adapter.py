@@ -8,14 +8,12 @@ from torch import Tensor
 from mt_core import AdapterContext
 from mt_core.nn import tensor_generator
 
-from ..plora.adapter import Plora
+from ..plora.adapter import StagedLora
 from .config import ReloraConfig
 
 
-class Relora(Plora):
+class Relora(StagedLora[ReloraConfig]):
     """Trains A and B."""
-
-    config: ReloraConfig
 
     def kept_moment(self, context: AdapterContext, name: str, part: str) -> Tensor:
         """The moment with all but its share set to 0. What is drawn follows from step and name, on any layout, and is the same
