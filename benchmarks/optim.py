@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mt_core import GradientTransform, split_decay
 from mt_plugin_optim.optimizers import OPTIMIZERS
-from mt_plugin_optim.policy import split_hidden
+from mt_plugin_optim.policy import split_hidden, transform_all
 
 WIDTH, HIDDEN, VOCABULARY = 384, 1024, 4096
 SHAPES = {
@@ -91,8 +91,8 @@ class Together:
 class UnshardedTransform:
     """A gradient transform and the optimizer that follows it, as one process without DeepSpeed has them."""
 
-    def __init__(self, made: GradientTransform) -> None:
-        self._made, groups = made, made.optimizer.param_groups
+    def __init__(self, made: GradientTransform, names: dict[Tensor, str]) -> None:
+        self._made, self._names, groups = made, names, made.optimizer.param_groups
         owned = [each for group in groups if group["transformed"] for each in group["params"]]
         self._kept: dict[Tensor, dict[str, Tensor]] = {each: {} for each in owned}
 
@@ -104,7 +104,7 @@ class UnshardedTransform:
     def step(self) -> None:
         for weight, state in self._kept.items():
             assert weight.grad is not None, "every weight has a gradient here"
-            weight.grad = self._made.transform("", weight.grad, state)
+            weight.grad = self._made.transform(self._names[weight], weight.grad, state)
         self._made.optimizer.step()
 
 
@@ -135,6 +135,13 @@ REFERENCES: dict[str, Callable[[Groups], Made]] = {
     "lamb": library("pytorch_optimizer", "Lamb"),
     "soap": soap,
     "galore": low_rank("galore_torch", "GaLoreAdamW", QUIET, scale=0.25, **RANK),
+    "galore-adafactor": low_rank(
+        "galore_torch",
+        "GaLoreAdafactor",
+        {"lr": 1e-3, "relative_step": False, "scale_parameter": False},
+        scale=0.25,
+        **RANK,
+    ),
     "apollo": low_rank("apollo_torch", "APOLLOAdamW", QUIET, scale=1.0, proj="random", scale_type="channel", **RANK),
     "muon": muon,
     "lomo": partial(FusedReference, "LOMO"),
@@ -158,12 +165,13 @@ def ours(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
     component = next(each for each in OPTIMIZERS if each.name == name)
     config = component.config(**OPTIONS.get(name, {}))
     made = component.build(config, component.split(own, config))
-    return UnshardedTransform(made) if isinstance(made, GradientTransform) else made
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in own}
+    return UnshardedTransform(made, names) if isinstance(made, GradientTransform) else made
 
 
 def theirs(name: str, own: list[tuple[str, nn.Parameter]]) -> Made:
     component = next(each for each in OPTIMIZERS if each.name == name)
-    split = split_hidden if component.split is split_hidden else split_decay
+    split = split_hidden if component.split in (split_hidden, transform_all) else split_decay
     groups = [{**group, "name": None} for group in split(own, component.config())]
     return REFERENCES[name](groups)
 
