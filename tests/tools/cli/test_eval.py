@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from mt_core.plugins.host import PluginHost
 from mt_tools.cli.eval import main
+from mt_tools.evaluation.jobs import jobs_of
 from mt_train.assemble import encoder
 from mt_train.cli.train import main as train
 from mt_train.data.encoding import encode
@@ -101,6 +103,21 @@ def test_of_a_runs_own_rows_only_those_held_out_are_encoded(
     monkeypatch.setattr(encoder, "encode", counting)
     assert main(["--run", str(run), "--checkpoints", "2,4", "--output", "none"]) == 0
     assert counts == [4], "and once for all checkpoints"
+
+
+def test_a_runs_limit_is_of_the_rows_that_it_holds_out_and_not_of_a_set_that_is_named(rows: Path) -> None:
+    host = PluginHost.discover()
+    stored = {"model": "llama", "data": {"eval": 4}, "eval": {"limit": 2}}
+    dataset = {"dataset": {"name": "jsonl", "path": str(rows / "a.jsonl")}}
+
+    def limits(asked: dict[str, Any], *, on: bool = False) -> list[int | None]:
+        sets = [("a", dataset["dataset"])] if on else []
+        return [job.parts.config.eval.limit for job in jobs_of(Path("step-1"), stored, asked, host, sets)]
+
+    assert limits({}) == [2]
+    assert limits(dataset) == limits({}, on=True) == [None]
+    own = {"eval": {"limit": 1}}
+    assert limits(own) == limits(dataset | own) == limits(own, on=True) == [1]
 
 
 def test_several_datasets_have_a_line_each(run: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,8 +55,9 @@ def write(path: Path, count: int) -> None:
 def run(tmp_path: Path, rows: Path) -> Run:
     host = PluginHost.discover()
 
-    def built(path: Path = rows, **data: Any) -> RunData:
+    def built(path: Path = rows, *, limit: int | None = None, **data: Any) -> RunData:
         raw = {"model": {"name": "llama", "vocab_size": 259}, "dataset": {"name": "jsonl", "path": str(path)}}
+        raw |= {"eval": {"limit": limit}}
         keys = {"cache": str(tmp_path / "tokens"), "workers": 1, "eval": 0.25} | data
         return build_data(Parts.of(resolve({**raw, "data": keys}, host)))
 
@@ -97,6 +98,23 @@ def test_parts_that_are_held_out_by_other_rules_are_never_taken_for_each_other(r
     for _ in range(2):
         for wanted in (0.25, 0.5, 7, None, str(other)):
             assert_same(run(eval=wanted), run(eval=wanted, cache=None))
+
+
+def test_a_limit_of_evaluated_rows_has_its_own_place_in_the_cache_and_leaves_the_training_rows_there(
+    run: Run, rows: Path, reads: list[int]
+) -> None:
+    other = rows.with_name("other.jsonl")
+    write(other, 50)
+    for wanted in (0.25, str(other)):
+        whole = run(eval=wanted)
+        reads.clear()
+        few = run(eval=wanted, limit=3)
+        assert len(reads) == 3, "no training row is read again"
+        assert few.train.fingerprint() == whole.train.fingerprint()
+        assert_same(few, run(eval=wanted, limit=3, cache=None))
+        assert len(run(eval=wanted, limit=99).held_out) == len(whole.held_out)
+    assert [Path(each).name for each in few.held_out.row_ids] == [f"other.jsonl:{number}" for number in (1, 2, 3)]
+    assert run(eval=0.25, limit=3).held_out.fingerprint() == run(eval=3).held_out.fingerprint()
 
 
 def test_another_byte_of_the_file_of_data_eval_encodes_anew(run: Run, rows: Path, reads: list[int]) -> None:

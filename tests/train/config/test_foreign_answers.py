@@ -75,6 +75,9 @@ def test_each_name_stands_once_and_none_is_a_slot_or_section_of_ours() -> None:
         ({"stage": "sft"}, "stage of LLaMA-Factory is --objective here"),
         ({"log_level": "info"}, "log_level of the Hugging Face Trainer is --log.console-level or --log.file-level here."),
         ({"train": {"pad_to_multiple_of": 8}}, "pad_to_multiple_of of TRL is --data.pad-multiple here."),
+        ({"max_eval_samples": 8}, "max_eval_samples of QLoRA is --eval.limit here."),
+        ({"upcast_layernorm": True}, "upcast_layernorm of LLaMA-Factory is not needed here; norms compute in fp32"),
+        ({"diversity_penalty": 0.5}, "diversity_penalty of QLoRA is without a counterpart here; beams are searched without groups"),
     ],
     ids=str,
 )  # fmt: skip

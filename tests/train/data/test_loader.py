@@ -210,6 +210,13 @@ def test_the_held_out_part_is_the_same_for_every_seed_and_never_trained_on() -> 
         split_held_out(3, 3)
 
 
+def test_a_limit_takes_the_held_out_rows_that_are_drawn_first_and_trains_on_none_of_the_others() -> None:
+    train, out = split_held_out(40, 0.5, limit=3)
+    assert np.array_equal(out, split_held_out(40, 3)[1])
+    assert np.array_equal(train, split_held_out(40, 0.5)[0])
+    assert np.array_equal(split_held_out(40, 2, limit=3)[1], split_held_out(40, 2)[1])
+
+
 def test_samples_come_back_as_they_went_in() -> None:
     samples = EncodedSamples()
     samples.add(Sample([5, 6, 7], [False, True, False], "a", [1.0, 0.5, 1.0]))

@@ -63,10 +63,18 @@ class NumberedRows:
         self.start = state["given"]
 
 
-def blocks(source: Any, *, size: int = 5, held_out: int = 0, said: list[str] | None = None, **options: Any) -> Blocks:
+def blocks(
+    source: Any,
+    *,
+    size: int = 5,
+    held_out: int = 0,
+    limit: int | None = None,
+    said: list[str] | None = None,
+    **options: Any,
+) -> Blocks:
     rules = Rules(max_len=32, truncation="split", **options)
     reader = StreamReader(source, "dataset 'numbered'", seed=5, say=(said if said is not None else []).append)
-    return Blocks(reader, Words(), rules, size=size, held_out=held_out)
+    return Blocks(reader, Words(), rules, size=size, held_out=held_out, limit=limit)
 
 
 def loader(source: Any, *, blocks_of: dict[str, Any] | None = None, **options: Any) -> StreamLoader:
@@ -236,7 +244,7 @@ def test_a_stream_that_has_nothing_left_to_give_is_an_error_and_no_endless_loop(
     with pytest.raises(DataError, match="has no rows"):
         blocks(NumberedRows([]))
     with pytest.raises(DataError, match=r"data\.eval=3 holds out all rows of dataset 'numbered'"):
-        blocks(NumberedRows([4, 4, 4]), held_out=5)
+        blocks(NumberedRows([4, 4, 4]), held_out=5, limit=1)
     with pytest.raises(DataError, match="gave nothing to train on in epoch 1; it can be read only once"):
         list(islice(loader(NumberedRows([4, 4, 4], once=True)).windows(Position()), 9))
     with pytest.raises(DataError, match="gave nothing to train on in epoch 0"):
@@ -293,6 +301,13 @@ def test_a_row_that_comes_again_is_held_out_once_and_never_trained_on() -> None:
     assert set(found.held_out.row_ids) == {first["id"], second["id"]}
     assert found.first.samples.report.rows_read == len(others)
     assert not {first["id"], second["id"]} & set(found.first.samples.row_ids)
+
+
+def test_a_limit_evaluates_the_first_rows_that_are_held_out_and_trains_on_none_of_the_others() -> None:
+    whole, few = (blocks(NumberedRows(LENGTHS), held_out=4, limit=limit) for limit in (None, 2))
+    assert list(dict.fromkeys(few.held_out.row_ids)) == ["row-0", "row-1"]
+    assert few.first.begin == whole.first.begin
+    assert few.first.samples.row_ids[:] == whole.first.samples.row_ids[:]
 
 
 def test_a_source_that_lost_rows_since_the_run_stopped_is_told() -> None:

@@ -64,8 +64,9 @@ def jobs_of(
         raw["evaluations"] = {name: options for name, options in merged.items() if name in named}
     if adapter is not None:
         raw = with_adapter(raw, adapter, host)
+    whole = _without_limit(raw, asked)
     for label, dataset in sets:
-        yield Job(Parts.of(resolve({**raw, "dataset": dataset}, host, trains=False)), checkpoint, label)
+        yield Job(Parts.of(resolve({**whole, "dataset": dataset}, host, trains=False)), checkpoint, label)
     if named:
         yield Job(Parts.of(resolve(raw, host, trains=False)), checkpoint, None)
     if not sets and ("dataset" in asked or not named):
@@ -75,9 +76,17 @@ def jobs_of(
                 "--weights has no held-out rows: name some with --dataset NAME or --on LABEL=NAME:PATH, or what to ask"
                 " with --evaluations NAME"
             )
-        parts = Parts.of(resolve(raw, host, trains=False))
+        parts = Parts.of(resolve(raw if held_out else whole, host, trains=False))
         label = "held out" if held_out else parts.config.dataset.name
         yield Job(parts, checkpoint, label, held_out)
+
+
+def _without_limit(raw: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a config without a run's ``eval.limit``, which is for the rows that it holds out; one that is asked for stays."""
+    section = raw.get("eval")
+    if not isinstance(section, Mapping) or "limit" in (asked.get("eval") or ()):
+        return raw
+    return {**raw, "eval": {key: value for key, value in section.items() if key != "limit"}}
 
 
 def _without_unused(stored: Mapping[str, Any], asked: Mapping[str, Any], host: PluginHost) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.identity import tokenizer_digest
 from mt_train.assemble.media import media_reader, media_rules, run_template
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.sources import evaluation_of, first_rows, read_whole, rows_of
+from mt_train.assemble.sources import evaluated_rows, evaluation_of, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
 from mt_train.config.run import RunConfig
 from mt_train.config.unused import describe_unused
@@ -76,7 +76,7 @@ def read_data(parts: Parts, *, training: bool = False) -> RunData:
     files = cached_files(parts)
     source = parts.rows("train") if files is None else None  # others are opened where they are not in the cache
     objective, rules = encoding_of(parts, tokenizer)
-    for line in describe_unused(config.data, is_stream=isinstance(source, Stream)):
+    for line in describe_unused(config, is_stream=isinstance(source, Stream)):
         first_notice(f"notice: {line}")
     if isinstance(source, Stream):
         refuse_for_streams(config, training=training)
@@ -120,7 +120,7 @@ def _stream(parts: Parts, source: Stream, tokenizer: Tokenizer, objective: Objec
     blocks = open_blocks(config, source, objective, rules, held_out=count, check=check)
     if evaluation is None:
         return RunData(tokenizer, objective, blocks.first.samples, blocks.held_out, blocks)
-    out = encode(evaluation, first_rows(config, evaluation), objective, rules)
+    out = encode(evaluation, evaluated_rows(config, evaluation), objective, rules)
     return RunData(tokenizer, objective, blocks.first.samples, out, blocks)
 
 
@@ -154,7 +154,7 @@ def build_held_out(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Encod
 
 
 def build_evaluation(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, EncodedSamples]:
-    """Every row of the dataset, for evaluation: those of its own evaluation split where it has one."""
+    """Every row of the dataset (up to ``eval.limit``), for evaluation: those of its own evaluation split where it has one."""
     config = parts.config
     source = parts.rows("eval")
     if source is None:
@@ -164,7 +164,7 @@ def build_evaluation(parts: Parts, tokenizer: Tokenizer) -> tuple[Objective, Enc
     dataset = read_whole(config, source)
     objective, rules = encoding_of(parts, tokenizer)
     encoded = Encoder(parts, tokenizer, objective, rules, cached_files(parts))
-    samples = _require_rows(encoded("every", lambda: (dataset, first_rows(config, dataset))), "evaluate")
+    samples = _require_rows(encoded("every", lambda: (dataset, evaluated_rows(config, dataset))), "evaluate")
     _check_ids(config, samples)
     return objective, samples
 

@@ -146,6 +146,8 @@ class Identity:
 
     def _content(self, part: str) -> dict[str, Any]:
         source, cut = self._rows(part)
+        if part != "train" and (limit := self.config.eval.limit) is not None:
+            cut = [*(cut or [part]), "first", limit]
         dataset = self.config.dataset
         options = evaluation_options(self.config) if source == "data.eval" else dataset.options
         return {

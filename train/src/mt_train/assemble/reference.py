@@ -146,9 +146,9 @@ def _of_splits(content: bytes, splits: Mapping[str, EncodedSamples], file: Path)
     known = json.loads(json.loads(content[8 : 8 + size])["__metadata__"][ROWS])
     for split, samples in splits.items():
         if len(samples) and known.get(split) != samples.fingerprint()["sha256"]:
+            what = "their files, the tokenizer" + (" and eval.limit" if split == "held_out" else "")
             raise CheckpointError(
-                f"the {split.replace('_', '-')} rows are not those that {file} was measured on. Put their files and the tokenizer back, or"
-                " start a new run"
+                f"the {split.replace('_', '-')} rows are not those that {file} was measured on. Put back {what}, or start a new run"
             )
     values: Values = load(content)
     return values

@@ -42,7 +42,7 @@ def describe_run(about: Mapping[str, Any], data: RunData) -> str:
         *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
         ("training", data.train.report.describe()),
         *(("", text) for text in data.train.report.describe_sources()),
-        ("held out", data.held_out.report.describe() if len(data.held_out) else "nothing"),
+        ("held out", about["held_out"]),
         ("batching", about["batching"]),
         ("example", about["example"]),
         ("layout", about["layout"]),
@@ -110,6 +110,7 @@ def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> 
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,
         },
+        "held_out": describe_held_out(config, data),
         "warnings": [*warnings(config, data, engine.plan), *quantized],
         "batching": describe_batching(config.data, data.train.report),
         "example": example(data),
@@ -121,6 +122,12 @@ def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> 
         "loss_unit": loss_unit_of(data.objective),
         "sequence_len": config.train.sequence_len,
     }
+
+
+def describe_held_out(config: RunConfig, data: RunData) -> str:
+    """Describe the rows that are evaluated, and the limit that there is for them."""
+    limit = "" if config.eval.limit is None else f"; eval.limit is {config.eval.limit:,}"
+    return f"{data.held_out.report.describe()}{limit}" if len(data.held_out) else "nothing"
 
 
 def describe_batching(data: DataConfig, report: RowStatistics) -> str:

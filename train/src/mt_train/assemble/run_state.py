@@ -79,6 +79,12 @@ class RunState:
         progress = saved_progress(manifest, checkpoint, self.parts.config, loader, total_steps=self.total_steps)
         self.events.callbacks.load_state_dict(manifest["callbacks"], str(checkpoint / MANIFEST))
         self.events.callbacks.load_tensors(read_callback_tensors(checkpoint))
+        limit, before = self.parts.config.eval.limit, (manifest["config"].get("eval") or {}).get("limit")
+        if limit != before and is_main:
+            notice(
+                f"notice: eval.limit is {limit or 'none'}, and was {before or 'none'}: the figures of evaluations to come are of"
+                " other rows than those before, which early stopping and the best checkpoint compare them with"
+            )
         if manifest["total_steps"] != self.total_steps and is_main:
             notice(
                 f"notice: the run now has {self.total_steps} steps instead of {manifest['total_steps']}; the schedule is"

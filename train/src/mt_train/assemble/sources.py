@@ -45,11 +45,11 @@ def rows_of(parts: Parts, dataset: Dataset | Stream | None) -> Rows:
     everything = first_rows(parts.config, dataset)
     evaluation = evaluation_of(parts)
     if evaluation is not None:
-        return Rows(dataset, everything, evaluation, first_rows(parts.config, evaluation))
+        return Rows(dataset, everything, evaluation, evaluated_rows(parts.config, evaluation))
     assert not isinstance(wanted, str), "a path gives an evaluation"
     if len(everything) == 1 and wanted is not None and wanted < 1:
         return Rows(dataset, everything, dataset, (), is_one_document=True)
-    kept, out = split_dataset(dataset, wanted, count=len(everything))
+    kept, out = split_dataset(dataset, wanted, count=len(everything), limit=parts.config.eval.limit)
     return Rows(dataset, kept, dataset, out)
 
 
@@ -81,8 +81,14 @@ def first_rows(config: RunConfig, dataset: Dataset) -> range:
     return range(min(len(dataset), config.data.read_rows or len(dataset)))
 
 
+def evaluated_rows(config: RunConfig, dataset: Dataset) -> range:
+    """The rows of a source that are evaluated: the first ``eval.limit`` of those that are read. Raises ``DataError`` without any."""
+    return first_rows(config, dataset)[: config.eval.limit]
+
+
 def read_whole(config: RunConfig, source: Dataset | Stream) -> Dataset:
-    """Return a source to evaluate on; a stream is read to its end, or up to ``data.read_rows``."""
+    """Return a source to evaluate on; a stream is read to its end, or up to ``data.read_rows`` and ``eval.limit``."""
     if not isinstance(source, Stream):
         return source
-    return RowsInMemory(list(islice(source.rows(0, config.train.seed), config.data.read_rows)))
+    limits = [limit for limit in (config.data.read_rows, config.eval.limit) if limit is not None]
+    return RowsInMemory(list(islice(source.rows(0, config.train.seed), min(limits, default=None))))

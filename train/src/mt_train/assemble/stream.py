@@ -62,7 +62,15 @@ def open_blocks(
         first_notice(f"notice: data.cache is of no use: dataset {config.dataset.name!r} is a stream")
     name, most = f"dataset {config.dataset.name!r}", config.data.read_rows
     reader = StreamReader(source, name, seed=config.train.seed, most=most, say=first_notice)
-    return Blocks(reader, objective, rules, size=config.data.shuffle_buffer, held_out=held_out, check=check)
+    return Blocks(
+        reader,
+        objective,
+        rules,
+        size=config.data.shuffle_buffer,
+        held_out=held_out,
+        limit=config.eval.limit,
+        check=check,
+    )
 
 
 def share_blocks(blocks: Blocks | None, process: Process, *, timeout_seconds: int) -> None:

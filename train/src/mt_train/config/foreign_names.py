@@ -109,6 +109,7 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "--data.system": "default_system",
         "--data.eval; a share, rows or a path": "val_size eval_dataset",
         "--data.read-rows": "max_samples",
+        "not needed; norms compute in fp32 in any precision, and those that are trained have fp32 master weights": "upcast_layernorm",
         "--data.train-on all": "train_on_prompt",
         "--data.train-on last": "mask_history",
         "--data.cache": "tokenized_path overwrite_cache",
@@ -121,6 +122,18 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "--objective.beta": "pref_beta",
         "--objective.loss; orpo and simpo are objectives": "pref_loss",
         "--objective.sft; with --objective dpo": "pref_ftx",
+    },
+    "QLoRA": {
+        "--eval.limit": "max_eval_samples",
+        "--data.read-rows; held-out rows are among them": "max_train_samples",
+        "--data.eval": "eval_dataset_size",
+        "--data.max-source-len": "source_max_len",
+        "--data.max-target-len": "target_max_len",
+        "--data.train-on all": "train_on_source",
+        "--quantizer nf4 or --quantizer int8": "bits",
+        "--quantizer.double": "double_quant",
+        "--quantizer; nf4 or fp4": "quant_type",
+        "without a counterpart; beams are searched without groups, and different texts are drawn by temperature": "diversity_penalty",
     },
 }
 """Where a name comes from → what it is here, up to a remark behind a semicolon → the names, with spaces between."""

@@ -176,11 +176,16 @@ class ParallelConfig(MtConfig):
 
 
 class EvalConfig(Interval):
-    """Evaluation on the whole held-out part."""
+    """Evaluation on the held-out part."""
 
     every_steps: int | None = Field(100, gt=0, description="optimizer steps between evaluations, and at the end")
     every_epochs: int | None = Field(
         None, gt=0, description="passes over the training rows between evaluations, in place of every_steps"
+    )
+    limit: int | None = Field(
+        None,
+        gt=0,
+        description="most held-out rows that are evaluated: of a share or number the ones drawn first, else the first ones; default all",
     )
     batch_size: int | None = Field(
         None, gt=0, le=MOST_ROWS, description="rows a rank evaluates at a time; default micro_batch_size"

@@ -27,8 +27,12 @@ def as_written(number: float) -> Fraction:
     return Fraction(str(number))
 
 
-def split_held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_held_out(
+    count: int, size: float | None, *, limit: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row indices (training, held out); ``size`` is a share below 1, a number of rows, or ``None``.
+
+    Of the held-out ones only the ``limit`` that are drawn first are returned: those of ``size=limit``.
 
     Raises ``DataError`` when nothing would be left to train on.
     """
@@ -40,19 +44,19 @@ def split_held_out(count: int, size: float | None) -> tuple[NDArray[np.int64], N
             f"data.eval={size} holds out {wanted} of {count} rows and leaves none to train on; set a smaller data.eval, or none"
         )
     order = np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(count)
-    return np.sort(order[wanted:]), np.sort(order[:wanted])
+    return np.sort(order[wanted:]), np.sort(order[:wanted][:limit])
 
 
 def split_dataset(
-    dataset: Dataset, size: float | None, *, count: int | None = None
+    dataset: Dataset, size: float | None, *, count: int | None = None, limit: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split as ``split_held_out`` does, of the first ``count`` rows.
 
     A row that the dataset repeats is held out once and trained on never, or the other way round.
     """
     if not isinstance(dataset, Repeating):
-        return split_held_out(len(dataset) if count is None else count, size)
+        return split_held_out(len(dataset) if count is None else count, size, limit=limit)
     originals = np.asarray(dataset.originals())[:count]
     distinct = np.unique(originals)
-    kept, out = split_held_out(len(distinct), size)
+    kept, out = split_held_out(len(distinct), size, limit=limit)
     return np.flatnonzero(np.isin(originals, distinct[kept])), distinct[out]

@@ -18,7 +18,7 @@ from mt_train.assemble.description import model_title
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
-from mt_train.assemble.report import example, media_parts, warnings
+from mt_train.assemble.report import describe_held_out, example, media_parts, warnings
 from mt_train.assemble.run import RunOptions
 from mt_train.assemble.save_interval import describe_auto
 from mt_train.checkpoint.folder import check_usable
@@ -129,7 +129,7 @@ def _about(parts: Parts, plan: Plan, data: RunData, counts: Counts) -> dict[str,
         "warnings": [*warnings(config, data, plan), *_quantizer_warnings(config, meta)],
         "training": data.train.report.describe(),
         "sources": data.train.report.describe_sources(),
-        "held_out": data.held_out.report.describe() if len(data.held_out) else "nothing",
+        "held_out": describe_held_out(config, data),
         "example": example(data),
         "ranks": plan.world,
         "layout": plan.describe(),

@@ -20,7 +20,6 @@ from .shapes import read_prompt
 from .totals import totals_of, weight_of
 
 if TYPE_CHECKING:
-
     from mt_core import Tokenizer
     from mt_train import Policy, Prompt
 

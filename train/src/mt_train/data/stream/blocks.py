@@ -67,9 +67,9 @@ class Block:
 class Blocks:
     """The blocks of a stream, each read while the one before it is in use. ``check`` may refuse the samples of one.
 
-    ``held_out`` has the samples of the first rows of the stream (so many), which are in no block of any epoch; one that a mix
-    repeats is there once. ``report`` counts the rows of the blocks that were used. Raises ``DataError`` for a stream without rows, and
-    where no row would be left.
+    ``held_out`` has the samples of the first rows of the stream (so many, or the first ``limit`` of them), which are in no block of
+    any epoch; one that a mix repeats is there once. ``report`` counts the rows of the blocks that were used. Raises ``DataError`` for a
+    stream without rows, and where no row would be left.
 
     Every rank encodes what is held out and the first block by itself; those behind it in shares, once ``share`` was called.
     """
@@ -82,6 +82,7 @@ class Blocks:
         *,
         size: int,
         held_out: int = 0,
+        limit: int | None = None,
         check: Callable[[EncodedSamples], None] = lambda samples: None,
     ) -> None:
         self._reader, self._objective, self._rules, self._size, self._check = reader, objective, rules, size, check
@@ -91,8 +92,8 @@ class Blocks:
         self._ahead: tuple[Position, Future[Block | None]] | None = None
         reader.go_to(Position())
         first = _without_repeats(reader.take(held_out))
-        self.held_out = self._encode(first)
-        self._held_ids = self._ids(first)
+        self.held_out = self._encode(first[:limit])
+        self._held, self._held_ids = len(first), self._ids(first)
         self._latest = self.first = self._first()
 
     @property
@@ -166,9 +167,9 @@ class Blocks:
         if block is not None:
             block.samples.report.is_prefix = not self._reader.ended
             return block
-        if held := self.held_out.report.rows_read:
+        if self._held:
             raise DataError(
-                f"data.eval={held} holds out all rows of {self.name} and leaves none to train on; set a smaller"
+                f"data.eval={self._held} holds out all rows of {self.name} and leaves none to train on; set a smaller"
                 " data.eval, or none"
             )
         raise DataError(f"{self.name} has no rows; look at its options (--dataset.…), or choose another --dataset")
