@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import sys
 import tomllib
@@ -18,6 +19,7 @@ import kind_pages
 import names_page
 from write_pages import PAGES
 
+from mt_core.events import EVENTS
 from mt_core.kinds import CORE_KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +93,18 @@ def test_the_glossary_names_every_kind() -> None:
     assert entry is not None
     kinds = {kind.replace("_", " ") for kind in (*CORE_KINDS.slots, *CORE_KINDS.lists.values())}
     assert kinds - set(re.split(r"[:,] ", entry[1])) == set()
+
+
+def test_the_page_of_the_trainer_has_each_event_and_each_request_of_its_callbacks() -> None:
+    found = importlib.util.find_spec("transformers")
+    if found is None or found.origin is None:
+        pytest.skip("transformers is not here")
+    source = (Path(found.origin).parent / "trainer_callback.py").read_text(encoding="utf-8")
+    classes = {node.name: node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    events = [each.name for each in classes["TrainerCallback"] if isinstance(each, ast.FunctionDef)]
+    flags = [str(each.target.id) for each in classes["TrainerControl"] if isinstance(each, ast.AnnAssign)]  # type: ignore[union-attr]
+    page = (DOCS / "from-trainer.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(on_\w+|should_\w+)` \| (.*?) \|", page, re.MULTILINE)
+    assert {name for name, _ in rows} == {*flags, *(name for name in events if name.startswith("on_"))}
+    ours = {here.strip("`") for name, here in rows if name.startswith("on_")} - {"none"}
+    assert ours <= set(EVENTS)

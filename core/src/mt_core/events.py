@@ -27,7 +27,8 @@ EVENTS: Mapping[str, str] = {
     "on_predict_end": "the texts of an evaluation are written, and its figures may be added to",
     "on_evaluate_end": "the record of a step with an evaluation is complete",
     "on_log": "every ``log.every_steps`` steps, and at each evaluation",
-    "on_step_end": "the record of the step is written; only a save comes after it",
+    "on_step_end": "the record of the step is written; only the end of an epoch and a save come after it",
+    "on_epoch_end": "after the last step of a pass over the rows; of a stream when the next begins, since its end is known only then",
     "on_checkpoint_saved": "a checkpoint is complete; of one that is written in the background, when the next is saved or the run ends",
     "on_exception": "the run fails; what is raised here is a warning, so as not to hide why",
     "on_run_end": "after the last step, or after a signal",
@@ -40,9 +41,9 @@ EVENTS: Mapping[str, str] = {
 class Control:
     """Requests of a callback to the loop; every rank must ask for the same.
 
-    ``say`` is printed once. ``evaluate`` (after this step) counts in ``on_after_optimizer_step`` only, and
+    ``say`` is printed once. ``evaluate`` (after this step) counts up to ``on_after_optimizer_step``, and
     ``latest`` (the checkpoint that the run ends with, and goes on from) in ``on_run_end``. ``metrics`` are figures for the record
-    of the step in ``on_after_optimizer_step``, and for the evaluation in ``on_predict_end``: those of rank 0 there, under
+    of the step up to ``on_after_optimizer_step``, and for the evaluation in ``on_predict_end``: those of rank 0 there, under
     ``eval_`` and their name, so that the best checkpoint and early stopping may go by them.
     """
 

@@ -20,7 +20,7 @@ from mt_train.tracking.metrics import MetricsFile
 EVENTS = (
     *("on_run_start", "on_model_built", "on_epoch_start", "on_step_start", "on_before_optimizer_step"),
     *("on_after_optimizer_step", "on_step_end", "on_evaluate_end", "on_predict_end", "on_log", "on_checkpoint_saved"),
-    *("on_exception", "on_run_end"),
+    *("on_exception", "on_epoch_end", "on_run_end"),
 )
 
 PLUGIN = """
@@ -104,7 +104,7 @@ def raw_config(*callbacks: str, steps: int = 4) -> dict[str, Any]:
 def test_every_event_of_the_contract_comes_in_its_place(tmp_path: Path, seen_events: list[Any]) -> None:
     train(raw_config("watch"), output=tmp_path / "run")
     names = [(name, step) for name, step, *_ in seen_events]
-    assert {name for name, _ in names} == set(EVENTS) - {"on_exception"}
+    assert {name for name, _ in names} == set(EVENTS) - {"on_exception", "on_epoch_end"}, "the epoch has not ended"
     assert names[:3] == [("on_model_built", 0), ("on_run_start", 0), ("on_epoch_start", 0)]
     second = [name for name, step in names if step == 2 and name not in ("on_epoch_start", "on_step_start")]
     assert second[:-1] == [
@@ -119,9 +119,46 @@ def test_every_event_of_the_contract_comes_in_its_place(tmp_path: Path, seen_eve
     assert all(batches == 2 for name, _, _, batches, _, _ in seen_events if name == "on_step_start")
     assert all(texts == 1 for name, _, _, _, texts, _ in seen_events if name == "on_predict_end")
     assert all(ready for name, *_, ready in seen_events if name == "on_before_optimizer_step"), "gradients are whole"
-    epochs = [epoch for name, _, epoch, *_ in seen_events if name == "on_epoch_start"]
-    assert epochs == list(range(len(epochs)))
+    assert [epoch for name, _, epoch, *_ in seen_events if name == "on_epoch_start"] == [0]
     assert find(tmp_path / "run").name == "step-00000002", "latest is what the callback asked for"
+
+
+def test_an_epoch_ends_once_after_its_last_step_also_where_the_run_is_stopped_and_goes_on(
+    tmp_path: Path, seen_events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five rows, two a step: three steps an epoch."""
+    import acme_watching
+
+    def epochs_of(raw: dict[str, Any], **how: Any) -> list[tuple[str, int, int]]:
+        seen_events.clear()
+        train(raw, **how)
+        return [(name.removeprefix("on_epoch_"), *rest[:2]) for name, *rest in seen_events if "epoch" in name]
+
+    (tmp_path / "rows.jsonl").write_text('{"text": "a row"}\n' * 5)
+    raw = raw_config("watch", steps=6) | {
+        "dataset": {"name": "jsonl", "path": str(tmp_path / "rows.jsonl")},
+        "data": {"eval": None, "batching": "padding"},
+        "eval": {"every_steps": None},
+    }
+    raw["train"] |= {"global_batch_size": 2, "sequence_len": 16}
+    whole = epochs_of(raw, output=tmp_path / "whole")
+    assert whole == [("start", 0, 0), ("end", 3, 0), ("start", 3, 1), ("end", 6, 1)]
+    last = [name for name, step, *_ in seen_events if step == 6]
+    assert last[1:] == ["on_log", "on_step_end", "on_epoch_end", "on_checkpoint_saved", "on_run_end"]
+    heard = acme_watching.Watch.heard
+    for place in (2, 3):
+        run = tmp_path / f"stopped-{place}"
+
+        def stopping(watch: Any, name: str, context: CallbackContext, place: int = place) -> Any:
+            asked = heard(watch, name, context) if name != "on_run_end" else None
+            ends = name == ("on_epoch_end" if place == 3 else "on_step_start") and context.step == place - (place != 3)
+            return Control(stop=True, save=True) if ends else asked
+
+        monkeypatch.setattr(acme_watching.Watch, "heard", stopping)
+        before = epochs_of(raw, output=run)
+        assert MetricsFile(run / "metrics.jsonl").read()[-1]["step"] == place, "it stops where it was asked to"
+        monkeypatch.setattr(acme_watching.Watch, "heard", heard)
+        assert before + epochs_of({"train": {"steps": 7}}, resume=run) == [*whole, ("start", 6, 2)]
 
 
 def test_whole_tensors_that_a_callback_keeps_come_back(tmp_path: Path, seen_events: list[Any]) -> None:

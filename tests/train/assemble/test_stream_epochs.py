@@ -34,18 +34,22 @@ def test_an_epoch_begins_for_callbacks_once_and_with_its_own_number(
     send, seen = Events.send, []
 
     def record(events: Events, event: str, step: int, **fields: Any) -> Any:
-        if event in ("on_epoch_start", "on_step_start", "on_after_optimizer_step"):
+        if event in ("on_epoch_start", "on_epoch_end", "on_step_start", "on_after_optimizer_step"):
             seen.append((event, step, fields["epoch"]))
         return send(events, event, step, **fields)
 
     monkeypatch.setattr(Events, "send", record)
     train(raw, output=tmp_path / "run")
-    assert [each[1:] for each in seen if each[0] == "on_epoch_start"] == [(0, 0), (10, 1)]
+    epochs = [each for each in seen if "epoch" in each[0]]
+    assert epochs == [("on_epoch_start", 0, 0), ("on_epoch_end", 10, 0), ("on_epoch_start", 10, 1)]
     for event, first in (("on_step_start", 0), ("on_after_optimizer_step", 1)):
         assert [epoch for name, _, epoch in seen if name == event] == [0] * 10 + [1] * 2, f"{event} from step {first}"
     seen.clear()
     train({"train": {"steps": 13}}, resume=tmp_path / "run")
-    assert [each for each in seen if each[0] == "on_epoch_start"] == [], "the second epoch had begun before"
+    assert [each for each in seen if "epoch" in each[0]] == [], "the second epoch had begun before"
+    seen.clear()
+    train({"train": {"steps": 21}}, resume=tmp_path / "run")
+    assert [each for each in seen if "epoch" in each[0]] == [("on_epoch_end", 20, 1), ("on_epoch_start", 20, 2)]
 
 
 @pytest.mark.parametrize("section", ["eval", "checkpoint"])

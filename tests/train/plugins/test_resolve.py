@@ -10,13 +10,23 @@ from mt_train import load_config
 pytestmark = pytest.mark.usefixtures("kit_model")
 
 
-def test_the_environment_sets_the_level_of_the_console_where_the_run_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_config({"model": "kit-tiny"}).log.console_level == "info"
-    monkeypatch.setenv("MT_LOG_LEVEL", "warning")
-    assert load_config({"model": "kit-tiny"}).log.console_level == "warning"
-    assert load_config({"model": "kit-tiny", "log": {"console_level": "debug"}}).log.console_level == "debug"
-    monkeypatch.setenv("MT_LOG_LEVEL", "")
-    assert load_config({"model": "kit-tiny"}).log.console_level == "info"
+@pytest.mark.parametrize(
+    ("key", "variable", "usual"),
+    [("console_level", "MT_LOG_LEVEL", "info"), ("file_level", "MT_LOG_FILE_LEVEL", "debug")],
+)
+def test_the_environment_sets_the_level_of_console_and_file_where_the_run_does_not(
+    key: str, variable: str, usual: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def levels(**given: str) -> dict[str, str]:
+        return load_config({"model": "kit-tiny", "log": given}).log.model_dump(include={"console_level", "file_level"})
+
+    others = levels()
+    assert others[key] == usual
+    monkeypatch.setenv(variable, "warning")
+    assert levels() == {**others, key: "warning"}, "and not the other one"
+    assert levels(**{key: "error"})[key] == "error"
+    monkeypatch.setenv(variable, "")
+    assert levels() == others
 
 
 @pytest.mark.parametrize("level", ["loud", "INFO ", "10"])

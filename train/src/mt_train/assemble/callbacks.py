@@ -8,11 +8,13 @@ from typing import Any
 
 from mt_core.errors import CallbackError, MtError, StopNow
 from mt_core.events import CallbackContext, Control
+from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice
 from mt_train.config.ranks import ranks
+from mt_train.data.loader import Position
 from mt_train.tracking.failures import describe_failure
 
-__all__ = ["CallbackContext", "Callbacks", "Events"]
+__all__ = ["CallbackContext", "Callbacks", "EpochEvents", "Events"]
 
 
 class Callbacks:
@@ -141,6 +143,7 @@ class Events:
 
     def __init__(self, callbacks: Callbacks, make_context: Callable[..., CallbackContext]) -> None:
         self.callbacks, self._make_context = callbacks, make_context
+        self._requests = Control()
 
     def listens(self, event: str) -> bool:
         """Return whether any callback has this event."""
@@ -152,6 +155,47 @@ class Events:
             return Control()
         return self.callbacks.call(event, self._make_context(step, **fields))
 
+    def send_ahead(self, event: str, step: int, **fields: Any) -> None:
+        """Send an event up to ``on_after_optimizer_step``. What callbacks ask for in these holds after the step (``take_requests``)."""
+        self._requests |= self.send(event, step, **fields)
+
+    def take_requests(self) -> Control:
+        """Return what was asked for since the step before."""
+        requests, self._requests = self._requests, Control()
+        return requests
+
     def around_evaluation(self, step: int) -> AbstractContextManager[None]:
         """Return what callbacks put around an evaluation."""
         return self.callbacks.around_evaluation(self._make_context(step))
+
+
+class EpochEvents:
+    """Sends the begin and the end of each epoch once, in a run that goes on too.
+
+    Rows in files tell the end of an epoch with its last step. A stream does not: it has ended when the first rows of the next come.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._epoch: int | None = None
+        """Epoch that has begun and not ended; ``None`` between two."""
+
+    def begin(self, position: Position) -> None:
+        """Begin where a run does, or goes on."""
+        self._epoch = None if position == Position(position.epoch) else position.epoch
+
+    def before_step(self, step: int, epoch: int) -> None:
+        """Send that an epoch begins, where the next step is its first one."""
+        if epoch == self._epoch:
+            return
+        if self._epoch is not None:
+            self._events.send_ahead("on_epoch_end", step, epoch=self._epoch)
+        self._epoch = epoch
+        self._events.send_ahead("on_epoch_start", step, epoch=epoch)
+
+    def after_step(self, position: Position, record: StepRecord) -> Control:
+        """Send that an epoch ends, where the step that led to ``position`` was its last one."""
+        if position != Position(position.epoch):
+            return Control()
+        self._epoch = None
+        return self._events.send("on_epoch_end", record.step, epoch=position.epoch - 1, record=record)

@@ -13,7 +13,7 @@ from mt_core.events import Control
 from mt_core.protocols import StepRecord
 from mt_core.tracking.logs import notice
 from mt_train.assemble.base_files import base_files, describe_adapters
-from mt_train.assemble.callbacks import CallbackContext, Callbacks, Events
+from mt_train.assemble.callbacks import CallbackContext, Callbacks, EpochEvents, Events
 from mt_train.assemble.data import RunData, make_held_out, make_loader
 from mt_train.assemble.description import Description
 from mt_train.assemble.evaluation import Evaluation
@@ -35,7 +35,7 @@ from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
 from mt_train.assemble.window_reference import stepper_of
 from mt_train.checkpoint.file_names import COMPLETED
-from mt_train.data.loader import Position, Window
+from mt_train.data.loader import Window
 from mt_train.engine.access import EngineSteps
 from mt_train.engine.engine import Engine
 from mt_train.engine.live_weights import LiveWeights
@@ -71,6 +71,7 @@ class Session:
         self.loader = self.rollouts or make_loader(self.config, data, self.plan, self.process)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
         self.events = Events(Callbacks(parts.callbacks()), self._context)
+        self.epochs = EpochEvents(self.events)
         self.saver = self._saver(output) if output else None
         saves_trained_only = self.process.is_main and self.saver is not None and self.saver.trained_only
         self.base = base_files(parts) if saves_trained_only else None
@@ -79,8 +80,6 @@ class Session:
         train_config = self.config.train
         self.description = Description(output if self.process.is_main else None)
         self.step = 0
-        self._epoch: int | None = None
-        """Epoch of whose beginning callbacks know; ``None`` before the first."""
         self.save_interval = interval_of(self.config.checkpoint, self.process.world, largest, self._say)
         self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
         self.state = RunState(
@@ -101,8 +100,7 @@ class Session:
         """Train to the end (from a checkpoint, if given), and leave the folder complete."""
         self.events.send("on_model_built", manifest["step"] if manifest else 0)
         progress = self.restore(checkpoint, manifest)
-        self.step, at = progress.step, progress.position
-        self._epoch = None if at == Position(at.epoch) else at.epoch
+        self.step = progress.step
         check_isolation_if_asked(self.engine, self.loader, progress.position, asked=self.config.data.prove)
         recorder = open_recorder(
             self.parts,
@@ -128,7 +126,7 @@ class Session:
     def _train(self, progress: Progress, recorder: Recorder, profile: Path | None) -> Outcome:
         began, from_step = time.perf_counter(), progress.step
         self.stopper.preparing = False
-        self.events.send("on_run_start", progress.step)
+        self.events.send_ahead("on_run_start", progress.step)
         try:
             with profile_steps(profile, rank=self.process.rank) as profile_step:
                 finished = self.loop(progress, recorder, profile_step)
@@ -169,6 +167,7 @@ class Session:
 
         is_fresh = progress.step == 0
         self.save_interval.begin(progress.step)
+        self.epochs.begin(progress.position)
 
         def on_record(record: StepRecord) -> Control:
             after_step()
@@ -183,13 +182,14 @@ class Session:
                 control |= self.events.send("on_evaluate_end", record.step, record=record)
             if record.evaluation or record.step % self.config.log.every_steps == 0:
                 control |= self.events.send("on_log", record.step, record=record)
-            return control | self.events.send("on_step_end", record.step, record=record)
+            control |= self.events.send("on_step_end", record.step, record=record)
+            return control | self.epochs.after_step(progress.position, record)
 
         adapter, evaluation = EngineSteps(self.engine, self.total_steps), self._evaluation()
 
         def on_before_update(now: Progress) -> None:
             adapter.after_backward(now.step + 1)
-            self.events.send("on_before_optimizer_step", now.step)
+            self.events.send_ahead("on_before_optimizer_step", now.step)
 
         hooks = LoopHooks(
             evaluate=None if evaluation is None else lambda: evaluation.figures(progress.step, progress.evaluated + 1),
@@ -197,9 +197,7 @@ class Session:
             on_step_start=self._on_step_start,
             on_before_update=on_before_update,
             on_applied=adapter.after_step,
-            on_update=lambda now, window: self.events.send(
-                "on_after_optimizer_step", now.step, epoch=window.epoch, batches=window.batches
-            ),
+            on_update=self._on_update,
             on_record=on_record,
             memory_gib=lambda: peak_memory_gib(self.process.device),
             stop=self._wants_to_stop,
@@ -233,10 +231,12 @@ class Session:
         return self.stopper.should_stop() or (self.saver is not None and self.saver.failed)
 
     def _on_step_start(self, now: Progress, window: Window) -> None:
-        if window.epoch != self._epoch:
-            self._epoch = window.epoch
-            self.events.send("on_epoch_start", now.step, epoch=window.epoch)
-        self.events.send("on_step_start", now.step, epoch=window.epoch, batches=window.batches)
+        self.epochs.before_step(now.step, window.epoch)
+        self.events.send_ahead("on_step_start", now.step, epoch=window.epoch, batches=window.batches)
+
+    def _on_update(self, now: Progress, window: Window) -> Control:
+        self.events.send_ahead("on_after_optimizer_step", now.step, epoch=window.epoch, batches=window.batches)
+        return self.events.take_requests()
 
     def _evaluation(self) -> Evaluation | None:
         """Return the evaluation; ``None`` where no rows are held out, and nothing else is asked."""

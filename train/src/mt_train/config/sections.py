@@ -231,8 +231,8 @@ class CheckpointConfig(Interval):
         return None if value is None else count_or_auto(value)
 
 
-LEVEL_VARIABLE = "MT_LOG_LEVEL"
-"""Environment variable: ``log.console_level`` of runs that do not say it."""
+LEVEL_VARIABLES = {"console_level": "MT_LOG_LEVEL", "file_level": "MT_LOG_FILE_LEVEL"}
+"""Key of ``log`` → environment variable that has its value for runs that do not say it."""
 
 
 class LogConfig(MtConfig):
@@ -244,4 +244,6 @@ class LogConfig(MtConfig):
     console_level: Level = Field(
         "info", description="least urgent message on the console; warning hides the progress; by default MT_LOG_LEVEL"
     )
-    file_level: Level = Field("debug", description="least urgent message in logs/rank-N.log")
+    file_level: Level = Field(
+        "debug", description="least urgent message in logs/rank-N.log; by default MT_LOG_FILE_LEVEL"
+    )

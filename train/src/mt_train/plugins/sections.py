@@ -6,12 +6,13 @@ Nothing here imports torch.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from mt_core.components import ObjectiveComponent
 from mt_core.config.base import NOTHING
 from mt_train.config.run import SECTIONS
-from mt_train.config.sections import LEVEL_VARIABLE, Level
+from mt_train.config.sections import LEVEL_VARIABLES, Level
 from mt_train.plugins.draft import Draft
 
 
@@ -21,8 +22,8 @@ def fill_sections(draft: Draft) -> None:
         given = {key: None if value in NOTHING else value for key, value in draft.raw.get(section, {}).items()}
         if section == "data":
             _add_defaults_of_objective(draft, given)
-        if section == "log" and "console_level" not in given:
-            given |= _level_of_the_environment(draft)
+        if section == "log":
+            given = _levels_of_the_environment(draft, without=given) | given
         if section == "train" and given.get("steps") is None and given.get("epochs") is None:
             given["epochs"] = 1.0
         options = draft.validate(config, given, section)
@@ -61,15 +62,16 @@ def _default_batching(draft: Draft, objective: ObjectiveComponent) -> str:
     return "padding" if "packing" in family.component.limits(model.options) else objective.batching
 
 
-def _level_of_the_environment(draft: Draft) -> dict[str, str]:
-    """Return ``log.console_level`` where only the environment has one."""
-    level = os.environ.get(LEVEL_VARIABLE)
-    if not level:
-        return {}
-    levels = get_args(Level)
-    if level not in levels:
-        problem = f"is {level!r}, from the environment variable {LEVEL_VARIABLE}."
-        draft.fault("log.console_level", problem, f"Set that to one of {', '.join(levels)}, or unset it.")
-        return {}
-    draft.origins["log.console_level"] = LEVEL_VARIABLE
-    return {"console_level": level}
+def _levels_of_the_environment(draft: Draft, *, without: Mapping[str, Any]) -> dict[str, str]:
+    """Return the levels of ``log`` that only the environment has."""
+    levels, found = get_args(Level), {}
+    for key, variable in LEVEL_VARIABLES.items():
+        level = os.environ.get(variable)
+        if not level or key in without:
+            continue
+        if level in levels:
+            found[key], draft.origins[f"log.{key}"] = level, variable
+            continue
+        problem = f"is {level!r}, from the environment variable {variable}."
+        draft.fault(f"log.{key}", problem, f"Set that to one of {', '.join(levels)}, or unset it.")
+    return found
