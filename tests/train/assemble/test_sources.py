@@ -57,6 +57,7 @@ def test_a_run_says_its_limit_and_one_that_goes_on_with_another_that_its_figures
     train(raw, output=tmp_path / "few")
     assert "held out   2 rows, " in (said := capsys.readouterr()).out
     assert "; eval.limit is 2\n" in said.out
+    assert json.loads((tmp_path / "few" / "about.json").read_text())["trained"]["names"][-1] == "lm_head.weight"
     few = MetricsFile(tmp_path / "few" / "metrics.jsonl").read()
     train({**raw, "data": {"eval": 2}, "eval": {"samples": 0}}, output=tmp_path / "two")
     assert "eval.limit" not in capsys.readouterr().out

@@ -187,9 +187,22 @@ def test_the_rate_and_the_groups_are_shown(capsys: pytest.CaptureFixture[str]) -
     assert main([*LLAMA, *words]) == 0
     out = capsys.readouterr().out
     assert "no_decay: 9 tensors, 1,152 numbers, rate 0.01, weight decay 0" in out
+    assert "\ntrained " not in out
     curve = next(line for line in out.splitlines() if line.startswith("rate ")).split()[1]
     assert curve.count("█") >= 1
     assert (curve[0], curve[-1]) == ("▁", "▂")
+
+
+def test_names_of_what_is_trained_are_planned_and_shown_where_keys_choose_among_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--train.steps", "1", "--train.disable", '["*proj*", "*embed*", "lm_head*", "*.1.*"]')
+    names = plan_of(capsys, *words)["trained"]["names"]
+    assert names == [f"model.layers.{{0,2..3}}.{norm}layernorm.weight" for norm in ("input_", "post_attention_")] + [
+        "model.norm.weight"
+    ]
+    assert main([*LLAMA, *words]) == 0
+    assert f"\ntrained    {', '.join(names)}\n" in capsys.readouterr().out
 
 
 def test_a_pattern_of_parameters_that_matches_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

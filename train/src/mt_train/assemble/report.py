@@ -16,6 +16,7 @@ from mt_core.protocols import Tokenizer
 from mt_core.rows import Sample
 from mt_train.assemble.data import RunData
 from mt_train.assemble.description import about_start
+from mt_train.assemble.parameter_names import describe_trained
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, describe_adapter, quantizer_warnings
 from mt_train.config.data import DataConfig
@@ -40,6 +41,7 @@ def describe_run(about: Mapping[str, Any], data: RunData) -> str:
         *(("media" if not number else "", describe_media_part(part)) for number, part in enumerate(about["media"])),
         *([("adapter", describe_adapter(about["adapter"]))] if about["adapter"] else []),
         *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
+        *([("trained", ", ".join(about["trained"]["names"]))] if about["trained"]["chosen"] else []),
         ("training", data.train.report.describe()),
         *(("", text) for text in data.train.report.describe_sources()),
         ("held out", about["held_out"]),
@@ -106,6 +108,7 @@ def about_run(parts: Parts, engine: Engine, data: RunData, total_steps: int) -> 
         "media": media_parts(engine.module.model),
         "adapter": adapter_reach(config.adapter.name, engine.module.model),
         "groups": [asdict(group) for group in engine.groups],
+        "trained": describe_trained(engine.module.model, config.train),
         "data": {
             "train": data.train.report.as_dict(),
             "held_out": data.held_out.report.as_dict() if len(data.held_out) else None,

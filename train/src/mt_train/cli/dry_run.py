@@ -90,6 +90,7 @@ def describe(about: Mapping[str, Any]) -> str:
         *([("saves", about["saves"])] if about["saves"] else []),
         ("rate", _rates(about["rates"])),
         *(("groups" if not number else "", str(GroupSize(**group))) for number, group in enumerate(about["groups"])),
+        *([("trained", ", ".join(about["trained"]["names"]))] if about["trained"]["chosen"] else []),
         *((_title(number, about["stages"], "layers"), _stage(stage)) for number, stage in enumerate(about["stages"])),
     ]
     text = "\n".join(f"{title:<11}{' '.join(text.split())}" for title, text in lines)

@@ -16,6 +16,7 @@ from mt_core.nn.loss import chunk_tokens
 from mt_train.assemble.data import RunData, build_data, make_loader
 from mt_train.assemble.description import model_title
 from mt_train.assemble.own_files import files_of_components
+from mt_train.assemble.parameter_names import describe_trained
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
 from mt_train.assemble.report import describe_held_out, example, media_parts, warnings
@@ -121,6 +122,7 @@ def _about(parts: Parts, plan: Plan, data: RunData, counts: Counts) -> dict[str,
         "media": media_parts(meta.model),
         "adapter": adapter_reach(config.adapter.name, meta.model),
         "groups": [asdict(group) for group in group_sizes(meta.groups, lr=rate)],
+        "trained": describe_trained(meta.model, config.train),
         "rates": sample_rates(schedule, rate, steps),
         "data": {
             "train": data.train.report.as_dict(),
