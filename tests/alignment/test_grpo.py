@@ -298,6 +298,7 @@ def test_recorded_answers_are_learned_from_again(train: Train) -> None:
     )
     for one, other in zip(first, second, strict=True):
         assert measured(other) == measured(one)
+    assert [each["epoch"] for each in first] == pytest.approx([first[0]["epoch"] * (1 + n) for n in range(len(first))])
     assert Path("run/rollouts.jsonl").read_text() == Path("second/rollouts.jsonl").read_text()
     code, said = train(*again, "--output", "third", "--train.steps", "3")
     assert code == 2

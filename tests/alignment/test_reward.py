@@ -75,7 +75,7 @@ def tensors(run: Path, step: int) -> dict[str, torch.Tensor]:
 
 def records(run: Path) -> list[dict[str, Any]]:
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    timed = ("tokens_per_second", "memory_gib", "data_wait_seconds")
+    timed = ("tokens_per_second", "memory_gib", "data_wait_seconds", "seconds")
     return [{name: value for name, value in json.loads(line).items() if name not in timed} for line in lines]
 
 

@@ -55,7 +55,7 @@ def _said(name: str, value: str) -> tuple[str, str]:
 
 def records(run: Path) -> list[dict[str, Any]]:
     """Figures of the steps of a run, but times and memory."""
-    times = {"tokens_per_second", "memory_gib", "data_wait_seconds"}
+    times = {"tokens_per_second", "memory_gib", "data_wait_seconds", "seconds"}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in times} for line in lines]
 

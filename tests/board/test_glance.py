@@ -48,6 +48,8 @@ def test_a_line_has_what_a_whole_reading_finds(make_run: MakeRun) -> None:
     assert row["best"] == [3001, 1.5]
     assert row["last"] == records[4999]["eval_loss"] == pytest.approx(4 / 5000 + 1.6)
     assert row["step_seconds"] == pytest.approx(0.2)
+    (folder / "metrics.jsonl").write_text(text_of([each | {"seconds": each["step"] / 2} for each in records]))
+    assert look(folder).row["step_seconds"] == pytest.approx(0.5), "what records say goes before what follows from them"
     assert row["spark"][0][0] == 1
     assert row["spark"][-1][0] == 5000
     assert 40 <= len(row["spark"]) <= 49

@@ -18,7 +18,7 @@ from mt_train.tracking.metrics import MetricsFile
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the workers, which run in processes of their own too
 
-CLOCKS = ("tokens_per_second", "memory_gib", "data_wait_seconds", "mfu", "teraflops", "resident_gib")
+CLOCKS = ("tokens_per_second", "memory_gib", "data_wait_seconds", "seconds", "mfu", "teraflops", "resident_gib")
 
 
 class Runs:

@@ -74,8 +74,9 @@ def test_a_figure_that_never_comes_is_one_clear_error() -> None:
         callback.on_step_end(after(2, eval_loss=1.0))
     with pytest.raises(MtError, match="never comes"):
         scene(EarlyStopping(EarlyStoppingConfig(metric="accurracy"))).on_step_end(after(1))
-    with pytest.raises(MtError, match="tokens_per_second cannot say whether a model is good"):
-        scene(EarlyStopping(EarlyStoppingConfig(metric="tokens_per_second")))
+    for clock in ("tokens_per_second", "seconds", "epoch"):
+        with pytest.raises(MtError, match=f"{clock} cannot say whether a model is good"):
+            scene(EarlyStopping(EarlyStoppingConfig(metric=clock)))
 
 
 @pytest.mark.parametrize("make", [lambda: EarlyStopping(EarlyStoppingConfig(patience=1)), lambda: Best(BestConfig())])

@@ -37,7 +37,7 @@ TINY = {
     "checkpoint.every-steps": 1,
     "log.every-steps": 1000,
 }
-TIMED = ("tokens_per_second", "memory_gib", "data_wait_seconds")
+TIMED = ("tokens_per_second", "memory_gib", "data_wait_seconds", "seconds")
 TEXT = "the a model learns what it is told and nothing more than that because words follow words"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -72,7 +73,8 @@ class Scene:
     ) -> Progress:
         def windows() -> Iterator[Window]:
             for number in range(start, 99):
-                yield Window([], tuple(f"row-{number}-{i}" for i in range(12)), Position(0, number + 1), 0)
+                names = tuple(f"row-{number}-{i}" for i in range(12))
+                yield Window([], names, Position(0, number + 1), 0, passes=(number + 1) / 4)
 
         progress = Progress(start, start * 10, Position(0, start), pending)
         self.finished = train(
@@ -180,9 +182,19 @@ def test_an_evaluation_that_was_cut_short_is_made_first_by_the_resumed_run() -> 
     stub = Stub()
     stub.steps = 2
     second.run(stub, start=2, pending=progress.pending)
-    figures = [{**record.as_dict(), "tokens_per_second": 0, "data_wait_seconds": 0} for record in whole.records]
-    again = [{**r.as_dict(), "tokens_per_second": 0, "data_wait_seconds": 0} for r in first.records + second.records]
-    assert again == figures
+    clocks = {"tokens_per_second": 0, "data_wait_seconds": 0, "seconds": 0}
+    figures = [record.as_dict() | clocks for record in whole.records]
+    assert [record.as_dict() | clocks for record in first.records + second.records] == figures
+
+
+def test_records_have_the_time_of_all_steps_and_the_passes_over_the_rows() -> None:
+    scene = Scene()
+    progress = scene.run(Stub(), every=None)
+    steps = [10 / record.tokens_per_second for record in scene.records]
+    assert [record.seconds for record in scene.records] == pytest.approx(list(accumulate(steps)), rel=1e-6)
+    assert progress.seconds == scene.records[-1].seconds
+    assert [record.epoch for record in scene.records] == [0.25, 0.5, 0.75, 1.0, 1.25]
+    assert "epoch" not in replace(scene.records[0], epoch=None).as_dict(), "of a stream nobody knows it"
 
 
 def test_the_figures_of_an_evaluation_that_was_cut_short_come_into_the_checkpoint_of_their_step() -> None:

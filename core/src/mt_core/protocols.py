@@ -27,8 +27,9 @@ class StepRecord:
     ``loss`` is in nats per trained token (where it ``counts_tokens``, which is no figure), ``lr`` the base rate
     times the schedule's factor, ``grad_norm`` that of the whole gradient before it is clipped. ``tokens`` counts the tokens
     trained on so far, ``tokens_per_second`` is over this step, ``memory_gib`` is the peak of this process (of the device on a
-    GPU), ``data_wait_seconds`` how long the step waited for its rows. ``metrics`` are of objective, blocks and callbacks,
-    ``evaluation`` holds ``eval_*`` values.
+    GPU), ``data_wait_seconds`` how long the step waited for its rows. ``epoch`` counts passes over the rows (``None`` of a
+    stream), ``seconds`` the time of all steps so far, without evaluations and saves. ``metrics`` are of objective, blocks and
+    callbacks, ``evaluation`` holds ``eval_*`` values.
     """
 
     step: int
@@ -42,13 +43,14 @@ class StepRecord:
     metrics: Mapping[str, float] = field(default_factory=dict)
     evaluation: Mapping[str, float] = field(default_factory=dict)
     counts_tokens: bool = True
+    epoch: float | None = None
+    seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """One flat mapping, in the order of ``metrics.jsonl``."""
-        values = {
-            key: value for key, value in self.__dict__.items() if key not in ("metrics", "evaluation", "counts_tokens")
-        }
-        return {**values, **self.metrics, **self.evaluation}
+        apart = {"metrics", "evaluation", "counts_tokens", *(["epoch"] if self.epoch is None else [])}
+        own = {key: value for key, value in self.__dict__.items() if key not in apart}
+        return {**own, **self.metrics, **self.evaluation}
 
 
 @runtime_checkable

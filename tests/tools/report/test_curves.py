@@ -66,6 +66,17 @@ def test_time_is_the_tokens_of_each_step_over_its_rate(tmp_path: Path) -> None:
     assert curves.seconds.data()["y"] == [2, None, 4]
 
 
+def test_time_is_what_records_say_also_where_only_later_ones_do(tmp_path: Path) -> None:
+    records = [
+        {"step": 1, "tokens": 100, "tokens_per_second": 50},
+        {"step": 2, "tokens": 100, "tokens_per_second": 0, "seconds": 7.5},
+        {"step": 3, "tokens": 200, "tokens_per_second": 50, "seconds": None},
+        {"step": 4, "tokens": 300, "tokens_per_second": 50, "seconds": 2.0},
+    ]
+    curves = curves_of(tmp_path, "".join(json.dumps(record) + "\n" for record in records))
+    assert curves.seconds.data()["y"] == [2, 7.5, 9.5, 11.5]
+
+
 def test_a_long_run_is_read_in_little_memory(tmp_path: Path) -> None:
     line = '{{"step": {}, "loss": 2.125, "lr": 0.001, "grad_norm": 1.5, "tokens": {}, "tokens_per_second": 900}}\n'
     path = tmp_path / "metrics.jsonl"

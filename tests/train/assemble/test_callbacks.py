@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,10 @@ def test_an_epoch_ends_once_after_its_last_step_also_where_the_run_is_stopped_an
         assert MetricsFile(run / "metrics.jsonl").read()[-1]["step"] == place, "it stops where it was asked to"
         monkeypatch.setattr(acme_watching.Watch, "heard", heard)
         assert before + epochs_of({"train": {"steps": 7}}, resume=run) == [*whole, ("start", 6, 2)]
+    records = MetricsFile(run / "metrics.jsonl").read()
+    assert [each["epoch"] for each in records] == [0.4, 0.8, 1.0, 1.4, 1.8, 2.0, 2.4]
+    spent = [each["seconds"] for each in records]
+    assert all(later > before for before, later in pairwise([0.0, *spent])), "the time of the run before is in it"
 
 
 def test_whole_tensors_that_a_callback_keeps_come_back(tmp_path: Path, seen_events: list[Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from mt_core import ConfigError
 from mt_train import train
 from mt_train.assemble.callbacks import Events
+from mt_train.tracking.metrics import MetricsFile
 
 TINY = {"name": "llama", "dim": 16, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "ffn_dim": 32}
 
@@ -44,6 +45,7 @@ def test_an_epoch_begins_for_callbacks_once_and_with_its_own_number(
     assert epochs == [("on_epoch_start", 0, 0), ("on_epoch_end", 10, 0), ("on_epoch_start", 10, 1)]
     for event, first in (("on_step_start", 0), ("on_after_optimizer_step", 1)):
         assert [epoch for name, _, epoch in seen if name == event] == [0] * 10 + [1] * 2, f"{event} from step {first}"
+    assert not any("epoch" in each for each in MetricsFile(tmp_path / "run" / "metrics.jsonl").read())
     seen.clear()
     train({"train": {"steps": 13}}, resume=tmp_path / "run")
     assert [each for each in seen if "epoch" in each[0]] == [], "the second epoch had begun before"

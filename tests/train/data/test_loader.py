@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from itertools import pairwise, takewhile
 from math import ceil, floor
 from typing import Any
 
@@ -17,6 +18,7 @@ from mt_core import Sample
 from mt_core.errors import DataError
 from mt_core.nn import NOT_TRAINED, TokenObjective
 from mt_train.config.data import Packing
+from mt_train.data import loader as loader_module
 from mt_train.data.encoding import Rules, encode
 from mt_train.data.loader import HeldOut, Loader, Position
 from mt_train.data.order import permutation, split_held_out
@@ -171,6 +173,25 @@ def test_sequential_rows_are_the_samples_in_the_order_of_the_epoch() -> None:
         source.samples, Words(), sequence_len=32, packing=True, batch_size=1, rank=0, world=1, fit="sequential"
     )
     assert [number for row in held.rows.cut(0, len(lengths)) for number in row] == list(range(len(lengths)))
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_passes_over_the_rows_grow_with_each_step_and_are_whole_where_an_epoch_ends(
+    packing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader_module, "WINDOW", 50)
+    lengths = np.random.default_rng(3).integers(2, 33, 222).tolist()
+    steps = {"packing": packing, "global_batch_size": 4, "micro_batch_size": 2}
+    source = loader(lengths, **steps)
+    windows = list(takewhile(lambda window: window.epoch < 2, source.windows(Position())))
+    passes = [window.passes or 0.0 for window in windows]
+    assert all(0 < later - before <= 0.1 for before, later in pairwise([0.0, *passes]))
+    assert [window.passes for window in windows if window.after.row == 0] == [1.0, 2.0]
+    samples = np.cumsum([len(window.row_ids) for window in windows if window.epoch == 0])
+    assert passes[: len(samples)] == pytest.approx(samples / len(lengths), abs=0.02 if packing else 1e-12)
+    place = len(windows) // 3
+    resumed = loader(lengths, **steps, rank=1, world=2).windows(windows[place - 1].after)
+    assert next(resumed).passes == passes[place], "on any rank, and from any place"
 
 
 @pytest.mark.parametrize(("multiple", "expected"), [(1, 17), (8, 24), (16, 32), (64, 32)])

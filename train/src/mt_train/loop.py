@@ -58,6 +58,7 @@ class Progress:
 
     ``pending`` is the record of the last step when its evaluation was cut short: a resumed run evaluates first. ``ended``
     says that a callback ended the run with this step: without it a resumed run would train on. ``evaluated`` counts evaluations.
+    ``seconds`` is the time of all steps, without what comes between them.
     """
 
     step: int = 0
@@ -67,6 +68,7 @@ class Progress:
     skipped: int = 0
     ended: bool = False
     evaluated: int = 0
+    seconds: float = 0.0
 
 
 class SaveInterval(Protocol):
@@ -210,17 +212,21 @@ def _step(
         hooks.on_applied(progress.step)
     asked = hooks.on_update(progress, window)
     progress.position = window.after
+    seconds = max(time.perf_counter() - began, 1e-9)
+    progress.seconds += seconds
     record = StepRecord(
         step=progress.step,
         loss=result.loss,
         lr=rate,
         grad_norm=result.grad_norm,
         tokens=progress.tokens,
-        tokens_per_second=result.tokens / max(time.perf_counter() - began, 1e-9),
+        tokens_per_second=result.tokens / seconds,
         memory_gib=hooks.memory_gib(),
         data_wait_seconds=waited,
         metrics={**result.metrics, **window.figures, **asked.metrics},
         counts_tokens=hooks.counts_tokens,
+        epoch=window.passes,
+        seconds=progress.seconds,
     )
     return record, result.stop, asked
 

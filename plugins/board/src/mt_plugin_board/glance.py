@@ -205,9 +205,13 @@ def _rate(records: list[dict[str, Any]]) -> float | None:
 
 
 def _step_seconds(records: list[dict[str, Any]]) -> float | None:
-    """Return the mean time of the last steps: their tokens by their rates."""
+    """Return the mean time of the last steps: as they say, or their tokens by their rates."""
     seconds = []
     for before, after in pairwise(records):
+        first, last = (_number(record.get("seconds")) for record in (before, after))
+        if first is not None and last is not None and last > first and after["step"] > before["step"]:
+            seconds.append((last - first) / (after["step"] - before["step"]))
+            continue
         tokens = (_number(after.get("tokens")) or 0) - (_number(before.get("tokens")) or 0)
         rate, steps = _number(after.get("tokens_per_second")), after["step"] - before["step"]
         if rate and rate > 0 and tokens > 0 and steps > 0:

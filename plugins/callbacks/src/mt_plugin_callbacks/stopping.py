@@ -14,7 +14,7 @@ from pydantic import Field
 from mt_core import CallbackContext, Control, MtConfig, MtError, StepRecord, did_you_mean
 from mt_core.evaluation import figure_prefix
 
-OWN = frozenset({"tokens_per_second", "memory_gib", "data_wait_seconds", "step", "lr", "tokens"})
+OWN = frozenset({"tokens_per_second", "memory_gib", "data_wait_seconds", "step", "lr", "tokens", "epoch", "seconds"})
 """Figures that tell nothing of the model, or differ between processes: no decision of all ranks can rest on them."""
 
 

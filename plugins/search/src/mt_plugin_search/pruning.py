@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 METRIC = r"^[a-z][a-z0-9_]*$"
 HISTORY = "history.json"
-OWN = frozenset({"step", "lr", "tokens", "tokens_per_second", "memory_gib", "data_wait_seconds"})
+OWN = frozenset({"step", "lr", "tokens", "tokens_per_second", "memory_gib", "data_wait_seconds", "epoch", "seconds"})
 """Figures that tell nothing of the model."""
 
 Figures = dict[int, float]

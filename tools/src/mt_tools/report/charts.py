@@ -63,7 +63,7 @@ ANSWERS = (
 )
 """Charts of a run that learns from its own answers, beside its rewards (docs/contract.md)."""
 
-NOT_DRAWN = frozenset({"step", "tokens"})
+NOT_DRAWN = frozenset({"step", "tokens", "epoch", "seconds"})
 
 
 def charts_of(runs: Sequence[Run]) -> list[Chart]:

@@ -13,7 +13,7 @@ from mt_tools.report.files import lines_of
 from mt_tools.report.series import Series
 
 SECONDS = "seconds"
-"""The series that is computed here: seconds spent in training steps so far, without evaluations and saves."""
+"""Time of the training steps so far, without evaluations and saves; of records from before they had it, it is computed here."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ def to_number(value: Any) -> float | None:
 
 
 class _Clock:
-    """Adds up the time of steps: the tokens of each, divided by its tokens per second."""
+    """Time of the steps up to a record: as it says, or added up from the tokens of each, divided by its tokens per second."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -123,9 +123,18 @@ class _Clock:
 
     def after(self, record: dict[str, Any]) -> float | None:
         """Seconds after this step; ``None`` where the record does not say."""
-        tokens, rate = to_number(record.get("tokens")), to_number(record.get("tokens_per_second"))
-        if tokens is None or rate is None or not (math.isfinite(tokens) and math.isfinite(rate)) or rate <= 0:
+        said, tokens, rate = (_finite(record.get(key)) for key in (SECONDS, "tokens", "tokens_per_second"))
+        if said is not None and said >= self._seconds:  # a run from before records said it may go on, and count from 0
+            self._seconds = said
+        elif tokens is not None and rate is not None and rate > 0:
+            self._seconds += max(0.0, tokens - self._tokens) / rate
+        else:
             return None
-        self._seconds += max(0.0, tokens - self._tokens) / rate
-        self._tokens = tokens
+        self._tokens = self._tokens if tokens is None else tokens
         return self._seconds
+
+
+def _finite(value: Any) -> float | None:
+    """Return a number that is one, else ``None``."""
+    number = to_number(value)
+    return number if number is not None and math.isfinite(number) else None

@@ -27,6 +27,7 @@ def progress_content(progress: Progress) -> dict[str, Any]:
         "skipped": progress.skipped,
         ENDED: progress.ended,
         "evaluated": progress.evaluated,
+        "seconds": progress.seconds,
     }
 
 
@@ -54,11 +55,13 @@ def saved_progress(
         manifest.get("skipped", 0),
         manifest.get(ENDED, False) and not longer,
         manifest.get("evaluated", 0),
+        manifest.get("seconds", 0.0),
     )
 
 
 def _record_of(values: Mapping[str, Any]) -> StepRecord:
-    return StepRecord(**_with_nan(values))
+    known = {key: value for key, value in values.items() if key != "epoch" or value is not None}
+    return StepRecord(**_with_nan(known))
 
 
 def _with_nan(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,7 +101,9 @@ class RolloutLoader(Loader):
             for number in range(position.block, self._steps):
                 position = self._after(position, number)
                 first = seconds if number == 0 else {}  # so that their sum is what all iterations took
-                yield Window(self._batches(samples, iteration, number), names, position, epoch, {**figures, **first})
+                passes = (iteration + (number + 1) / self._steps) / self._iterations
+                batches = self._batches(samples, iteration, number)
+                yield Window(batches, names, position, epoch, {**figures, **first}, passes)
 
     def evaluate(self, held_out: Sequence[Sample]) -> dict[str, float]:
         """Return figures of answers to held-out prompts, drawn by the run's seed in each evaluation alike. Raises ``EvaluationStopped``."""

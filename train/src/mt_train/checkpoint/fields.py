@@ -81,6 +81,7 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
     "pending": (_or_none(_has(_RECORD, required=8)), "the record of a step, or null"),
     "skipped": (is_count, "a count"),
     "ended_by_callback": (_is_flag, "true or false"),
+    "seconds": (lambda value: _is_number(value) and value >= 0, "a time (seconds)"),
     "evaluation": (_is_mapping_of(_is_number), "figures by name"),
     "total_steps": (lambda value: is_count(value) and value > 0, "a count from 1 on"),
     "layout": (

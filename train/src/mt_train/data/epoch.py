@@ -38,6 +38,14 @@ class EpochRows:
             start = self._begins[number + 1]
         return rows
 
+    def passed(self, row: int) -> float:
+        """Return the share of the epoch's samples that come before ``row``, which there has to be; exact where windows begin."""
+        number = bisect_right(self._begins, row) - 1
+        first = number * self._window
+        size = min(self._window, len(self._order) - first)
+        inside = size * (row - self._begins[number]) / (self._begins[number + 1] - self._begins[number])
+        return (first + inside) / len(self._order)
+
     @property
     def _windows(self) -> int:
         return -(-len(self._order) // self._window)

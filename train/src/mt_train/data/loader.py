@@ -54,6 +54,8 @@ class Window:
     """Epoch of the rows. The place where the step begins may be the end of the epoch before: a stream's is known when no row comes."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Figures that the record of the step has beside its own."""
+    passes: float | None = None
+    """Passes over the rows up to ``after``; ``None`` where nobody knows how many there are."""
 
     @property
     def row_ids(self) -> tuple[str, ...]:
@@ -158,7 +160,8 @@ class Loader:
             names = self.samples.row_ids.of(np.fromiter(chain.from_iterable(step), np.int64))
             batches = [self._batch(part) for part in self._share(step)]
             self._read_ahead(position)
-            yield Window(batches, names, position, epoch)
+            passed = rows.passed(position.row) if position.row else 0.0
+            yield Window(batches, names, position, epoch, passes=position.epoch + passed)
 
     def _read_ahead(self, position: Position) -> None:
         """Begin to read the media of the next step, where it is of the same epoch."""

@@ -20,6 +20,8 @@ TAGS = {
     "tokens_per_second": "speed/tokens_per_second",
     "memory_gib": "speed/memory_gib",
     "data_wait_seconds": "speed/data_wait_seconds",
+    "epoch": "train/epoch",
+    "seconds": "speed/seconds",
 }
 
 
@@ -43,7 +45,7 @@ class TensorBoardWriter:
     def append(self, record: StepRecord) -> None:
         """Write the scalars of one record under stable tags."""
         values = record.as_dict()
-        scalars = {tag: values[key] for key, tag in TAGS.items()}
+        scalars = {tag: values[key] for key, tag in TAGS.items() if key in values}
         scalars |= {f"train/{key}": value for key, value in record.metrics.items()}
         scalars |= {f"eval/{key.removeprefix('eval_')}": value for key, value in record.evaluation.items()}
         listed = [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]
