@@ -7,6 +7,7 @@ import io
 import json
 import wave
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from transformers import (
     MODEL_MAPPING,
     CLIPConfig,
     CLIPModel,
+    EsmTokenizer,
     SiglipConfig,
     SiglipModel,
     Wav2Vec2FeatureExtractor,
@@ -340,6 +342,27 @@ def test_sequences_that_the_tokenizer_has_no_letters_for_are_refused(folder_of) 
                 processor.measure(MediaPart("protein", content=content, place="row 3"))
         measured, arrays = processor.dummy()
         assert (measured.features, len(arrays["ids"])) == (1, 3)
+
+
+@pytest.mark.parametrize("end", ["<eos>", None])
+def test_words_of_a_list_are_found_as_those_of_transformers_are(folder_of, tmp_path: Path, end: str | None) -> None:
+    """Nucleotide Transformer: the type is ESM's, and a word six bases."""
+    config, _ = read("sequence", folder_of("esm")[0])
+    words = ["<unk>", "<pad>", "<mask>", "<cls>", "<eos>", *map("".join, product("ATCG", repeat=3)), *"ATCGN"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    said = {"tokenizer_class": "EsmTokenizer", "eos_token": end}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+    theirs = EsmTokenizer.from_pretrained(tmp_path)
+    more = {**config.config, "vocab_size": len(words)}
+    processor = component("sequence").processor(config.model_copy(update={"weights": str(tmp_path), "config": more}))
+    for text in ("ATCGATCGNATCG", "A", "NNACGT", "ACGACGACGACGTT"):
+        content = text.encode()
+        expected = theirs(text).input_ids
+        assert processor.read(MediaItem("hf", content=content))["ids"].tolist() == expected, text
+        around = len(theirs("A").input_ids) - 1
+        assert processor.measure(MediaPart("dna", content=content)).features == len(expected) - around
+    with pytest.raises(DataError, match="letters that the encoder's tokenizer has not: 'AC<mask>'"):
+        processor.measure(MediaPart("dna", content=b"AC<mask>"))
 
 
 def test_a_token_that_the_encoder_has_no_row_for_is_refused_by_name(folder_of) -> None:

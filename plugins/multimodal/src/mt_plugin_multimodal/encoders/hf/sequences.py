@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from mt_core import DataError, UsageError, WeightsError
 from mt_core.files import panics
 from mt_core.media import Measured, MediaItem, MediaPart
-from mt_core.weights import contained_file
+from mt_core.weights import contained_file, read_json
 
 from ...content import digest_of, read_content, require_same
 
-_TOKENIZER, _LETTERS, _UNKNOWN = "tokenizer.json", "vocab.txt", "<unk>"
+_TOKENIZER, _WORDS, _SAID = "tokenizer.json", "vocab.txt", "tokenizer_config.json"
+_UNKNOWN, _END = "<unk>", "<eos>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,24 +49,31 @@ class TokenizerVocabulary(Vocabulary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LetterVocabulary(Vocabulary):
-    """One letter is one token."""
+class WordVocabulary(Vocabulary):
+    """One token is the longest word of a list that the rest of the text begins with: a letter in ESM-2, most often six bases in Nucleotide
+    Transformer."""
 
     ids: Mapping[str, int]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of the text alone."""
-        return [self.ids.get(letter, self.ids[_UNKNOWN]) for letter in text]
+        ids, found, place = self.ids, list[int](), 0
+        lengths = sorted({len(word) for word in ids}, reverse=True)
+        while place < len(text):
+            length = next((each for each in lengths if text[place : place + each] in ids), 1)
+            found.append(ids.get(text[place : place + length], ids[_UNKNOWN]))
+            place += length
+        return found
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
-    """Return the vocabulary of a folder: ``tokenizer.json``, or ``vocab.txt`` with a letter a line and ESM's special tokens."""
+    """Return the vocabulary of a folder: ``tokenizer.json``, or ``vocab.txt`` with a word a line and ESM's special tokens."""
     if (folder / _TOKENIZER).is_file():
         return _of_tokenizer(contained_file(folder, _TOKENIZER))
-    if (folder / _LETTERS).is_file():
-        return _of_letters(contained_file(folder, _LETTERS))
+    if (folder / _WORDS).is_file():
+        return _of_words(contained_file(folder, _WORDS), folder)
     raise WeightsError(
-        f"{folder} has neither {_TOKENIZER} nor {_LETTERS}; save its tokenizer there (tokenizer.save_pretrained)"
+        f"{folder} has neither {_TOKENIZER} nor {_WORDS}; save its tokenizer there (tokenizer.save_pretrained)"
     )
 
 
@@ -94,12 +102,17 @@ def _of_tokenizer(file: Path) -> Vocabulary:
     )
 
 
-def _of_letters(file: Path) -> Vocabulary:
-    """The letters of ESM, whose tokenizer puts ``<cls>`` in front and ``<eos>`` behind."""
+def _of_words(file: Path, folder: Path) -> Vocabulary:
+    """The words of ESM, whose tokenizer puts ``<cls>`` in front and ``<eos>`` behind, unless ``tokenizer_config.json`` says null."""
     ids = {word: number for number, word in enumerate(file.read_text("utf-8").split())}
-    if missing := [word for word in ("<cls>", "<eos>", _UNKNOWN) if word not in ids]:
+    said = read_json(contained_file(folder, _SAID)) if (folder / _SAID).is_file() else {}
+    behind = () if said.get("eos_token", _END) is None else (_END,)
+    if missing := [word for word in ("<cls>", *behind, _UNKNOWN) if word not in ids]:
         raise WeightsError(f"{file} has no {missing[0]}, and is no vocabulary of ESM; save {_TOKENIZER} beside it")
-    return LetterVocabulary(ids=ids, front=(ids["<cls>"],), behind=(ids["<eos>"],), unknown=ids[_UNKNOWN])
+    words = {word: number for word, number in ids.items() if word == _UNKNOWN or not word.startswith("<")}
+    return WordVocabulary(
+        ids=words, front=(ids["<cls>"],), behind=tuple(ids[word] for word in behind), unknown=ids[_UNKNOWN]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
