@@ -251,6 +251,25 @@ def test_samples_are_normalized_as_transformers_does(folder_of) -> None:
     np.testing.assert_allclose(found["samples"], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_folder_says_how_sounds_are_read_in_either_of_its_files(folder_of, tmp_path: Path, nested: bool) -> None:
+    """transformers 5 writes the feature extractor of a processor into ``processor_config.json``, others into a file of its own."""
+    (form,) = component("audio").formats
+    for file in ("config.json", "model.safetensors"):
+        (tmp_path / file).write_bytes((folder_of("wav2vec2")[0] / file).read_bytes())
+
+    def say(**said: Any) -> None:
+        file = tmp_path / ("processor_config.json" if nested else "preprocessor_config.json")
+        content = Wav2Vec2FeatureExtractor(**said).to_dict()
+        file.write_text(json.dumps({"feature_extractor": content} if nested else content))
+
+    say(do_normalize=False)
+    assert form.values(tmp_path)["normalize"] is False
+    say(sampling_rate=8000)
+    with pytest.raises(WeightsError, match=r"processor_config\.json.*sampling_rate"):
+        form.values(tmp_path)
+
+
 def test_sounds_too_short_or_too_long_are_refused(folder_of) -> None:
     config, ours = read("audio", folder_of("hubert")[0], seconds=0.1)
     processor = component("audio").processor(config)

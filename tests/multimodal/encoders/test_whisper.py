@@ -160,6 +160,12 @@ def test_folders_that_are_another_model_are_refused(folder: Path, tmp_path: Path
     (tmp_path / "config.json").write_text(json.dumps({**config, "activation_function": "relu"}))
     with pytest.raises(WeightsError, match="activation_function='relu'"):
         form.values(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    said = {"feature_extractor": {"feature_extractor_type": "WhisperFeatureExtractor", "sampling_rate": 8000}}
+    (tmp_path / "processor_config.json").write_text(json.dumps(said))  # as transformers 5 writes it
+    with pytest.raises(WeightsError, match=r"processor_config\.json.*sampling_rate"):
+        form.values(tmp_path)
+    (tmp_path / "processor_config.json").unlink()
     (tmp_path / "config.json").write_text(json.dumps({**config, "d_model": None}))
     with pytest.raises(WeightsError, match="no whole number for d_model"):
         form.values(tmp_path)

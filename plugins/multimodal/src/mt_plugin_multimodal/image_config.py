@@ -120,11 +120,10 @@ def read_processor(folder: Path, *, crops: bool, margin: tuple[int, int] = (1, 1
         raise WeightsError(f"{file} has a value of the wrong type: {error}; correct it or fetch it again") from error
 
 
-def processor_of(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """Return the file that transformers would take, and what it says: the newer one where it has an image processor."""
-    if (folder / PROCESSOR).is_file() and isinstance(
-        said := read_json(folder / PROCESSOR).get("image_processor"), dict
-    ):
+def processor_of(folder: Path, part: str = "image_processor") -> tuple[Path, Mapping[str, Any]] | None:
+    """Return the file that transformers would take, and what it says: the newer one where it has this part, which another one reads sounds
+    by (``feature_extractor``)."""
+    if (folder / PROCESSOR).is_file() and isinstance(said := read_json(folder / PROCESSOR).get(part), dict):
         return folder / PROCESSOR, said
     if (folder / PREPROCESSOR).is_file():
         return folder / PREPROCESSOR, read_json(folder / PREPROCESSOR)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import WeightsError, WeightsFormat
 from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, refuse_values
 
-from ...image_config import read_processor
+from ...image_config import processor_of, read_processor
 from ..tensors import require_safetensors
 from .types import TYPES, Kind, encoder_config, fault_of
 
@@ -40,14 +40,15 @@ def values(path: Path, kind: Kind) -> Mapping[str, Any]:
     if kind == "image":
         known = TYPES[str(encoder_config(content)["model_type"])]
         return {"config": content, **read_processor(folder, crops=known.crops)}
-    return {"config": content, **(_read_sounds(folder / "preprocessor_config.json") if kind == "audio" else {})}
+    return {"config": content, **(_read_sounds(folder) if kind == "audio" else {})}
 
 
-def _read_sounds(file: Path) -> Mapping[str, Any]:
-    """Return the options of a file that say how sounds are read."""
-    if not file.is_file():
+def _read_sounds(folder: Path) -> Mapping[str, Any]:
+    """Return the options that the file of a folder's feature extractor says."""
+    found = processor_of(folder, "feature_extractor")
+    if found is None:
         return {}
-    said = read_json(file)
+    file, said = found
     refuse_values(said, file, {"sampling_rate": (RATE, None), "feature_size": (1, None)})
     return {"normalize": bool(said.get("do_normalize", True))}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import WeightsError, WeightsFormat
 from mt_core.weights import CONFIG, Loaders, check_folder, is_folder, open_folder, read_json, refuse_values
 
+from ...image_config import processor_of
 from ..tensors import require_safetensors, tensors_below
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ def values(path: Path) -> Mapping[str, Any]:
     require_safetensors(path)
     config = read_json(path / CONFIG)
     refuse_values(config, path / CONFIG, _FIXED)
-    sound = path / "preprocessor_config.json"
-    if sound.is_file():
-        refuse_values(read_json(sound), sound, _SOUND)
+    if (sound := processor_of(path, "feature_extractor")) is not None:
+        file, said = sound
+        refuse_values(said, file, _SOUND)
     if missing := [key for key in _KEYS if type(config.get(key)) is not int]:
         raise WeightsError(
             f"{path / CONFIG} has no whole number for {', '.join(missing)}; take the config.json that was published with the weights"
