@@ -27,6 +27,7 @@ from mt_train.cli.train import main as mt_train
 from mt_train.data.media.writer import MediaTemplate
 from mt_train.generation.forward import make_batch, media_batch
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.plugins import hub
 
 from .llava import IMAGE, write_llava, write_pictures
 
@@ -191,6 +192,21 @@ def test_what_no_folder_of_transformers_has_is_refused_by_name(
 def test_an_encoder_without_a_writer_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the encoder dinov2 cannot be written"):
         convert(opened(folder, {"dinov2": {}}), tmp_path / "out", say=QUIET)
+
+
+def test_a_run_that_began_with_a_model_of_the_hub_is_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its encoder has the weights of that model, by a name that is no path."""
+    monkeypatch.setattr(hub, "_snapshot", {"org/llava": folder / "base"}.__getitem__)
+    monkeypatch.chdir(tmp_path)
+    words = ["--model.weights", "org/llava", "--encoders", "clip", "--encoders.clip.weights", "model"]
+    words += ["--dataset", "jsonl", "--dataset.path", str(folder / "rows" / "rows.json"), "--data.template", "chatml"]
+    words += ["--train.sequence-len", "64", "--train.steps", "1", "--data.eval", "none", "--output", "run"]
+    assert mt_train(words) == 0
+    assert mt_convert(["run", "out"]) == 0
+    model = transformers.LlavaForConditionalGeneration.from_pretrained("out")
+    assert model.config.image_token_id == IMAGE
 
 
 def test_an_adapter_alone_has_no_place_for_an_encoder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

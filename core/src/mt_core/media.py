@@ -103,7 +103,8 @@ class EncoderConfig(MtConfig):
         default={"name": "mlp"}, description="the projector and its options: {name: mlp, depth: 2}"
     )
     weights: str | None = Field(
-        None, description="folder of its weights, or 'model' for that of model.weights; drawn from the seed without"
+        None,
+        description="folder of its weights, its name on the Hub, or 'model' for that of model.weights; drawn without",
     )
     layer: int | None = Field(
         None,

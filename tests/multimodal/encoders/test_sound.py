@@ -56,6 +56,16 @@ def test_every_depth_is_the_same_sound(name: str) -> None:
     np.testing.assert_array_equal(mono(found, "row 1"), (SOUND / 128).astype(np.float32))
 
 
+@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFF000])
+def test_a_sound_out_of_a_pipe_has_samples_to_the_end_of_its_file(size: int) -> None:
+    """As ffmpeg and SoX write them, and the standard library reads them."""
+    head, data = FORMS["16"]
+    content = riff(head, (b"data", data)).replace(struct.pack("<I", len(data)), struct.pack("<I", size))
+    with wave.open(io.BytesIO(content)) as file:
+        assert file.readframes(1000) == data
+    assert bytes(open_wave(content, "row 1").data) == data
+
+
 def test_a_file_of_the_standard_library_is_read_and_channels_are_averaged() -> None:
     file = io.BytesIO()
     with wave.open(file, "wb") as out:

@@ -97,3 +97,18 @@ def test_what_is_nowhere_is_left_out_and_names_of_the_hub_stay(
     assert raw["model"].get("weights") == found
     kept = with_places({"model": {"name": "llama", "weights": weights}}, tmp_path, is_whole=False)
     assert kept["model"]["weights"] == weights
+
+
+def test_weights_of_encoders_are_found_from_the_runs_folder_and_go_with_the_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sound").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    encoders = [{"name": "hf-audio", "weights": "sound"}, {"name": "clip", "weights": "model"}, {"name": "drawn"}]
+    raw = {"model": {"name": "llama", "weights": "/nowhere/base"}, "encoders": encoders}
+    audio = {"name": "hf-audio", "weights": str(tmp_path / "sound")}
+    found = with_places(raw, tmp_path / "run", is_whole=False)
+    assert found["encoders"] == [audio, encoders[1], encoders[2]]
+    found = with_places(raw, tmp_path / "run", is_whole=True)
+    assert found["encoders"] == [audio, {"name": "clip"}, encoders[2]], "the checkpoint has those of the model's folder"

@@ -13,7 +13,6 @@ from mt_core.plugins.host import PluginHost
 from mt_core.weights import Loaders
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.parts import Parts
-from mt_train.assemble.places import without_weights
 from mt_train.assemble.run_file import run_config
 from mt_train.checkpoint.manifest import MANIFEST, read_manifest
 from mt_train.checkpoint.store import find, verify
@@ -100,9 +99,7 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
     checkpoint = find(path)
     verify(checkpoint)
     raw, manifest = run_config(checkpoint), read_manifest(checkpoint)
-    started, here = manifest.get("config", raw)["model"].get("weights"), raw["model"].get("weights")
-    if here is not None and manifest.get("base") is None and not Path(here).exists():
-        raw["model"] = without_weights(raw["model"])
+    started = manifest.get("config", raw)["model"].get("weights")
     parts = Parts.of(resolve(raw, host))
     return Source(path, parts, _writer(parts), checkpoint, started)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mt_core.errors import WeightsError
 from mt_train.plugins.hub import is_name, is_there, locate
+from mt_train.plugins.whole_models import MODEL
 from mt_train.tracking.logs import first_notice
 
 PLACES = (
@@ -19,6 +20,8 @@ PLACES = (
     ("tokenizer", "path"),
 )
 """Keys with a path, or paths, to what a run was made of."""
+OF_ENCODERS = ("weights", "tokenizer")
+"""Keys of an encoder with a path."""
 
 
 def with_places(raw: Mapping[str, Any], folder: Path, *, is_whole: bool) -> dict[str, Any]:
@@ -37,10 +40,15 @@ def with_places(raw: Mapping[str, Any], folder: Path, *, is_whole: bool) -> dict
         elif isinstance(path, list | tuple):
             listed = [_beside(each, folder) if isinstance(each, str) else each for each in path]
             found[section] = {**given, key: listed}
+    found |= {"encoders": [_encoder_beside(each, folder) for each in _encoders(found)]} if _encoders(found) else {}
     model = found.get("model")
     weights = model.get("weights") if isinstance(model, Mapping) else None
     if is_whole and isinstance(model, Mapping) and isinstance(weights, str) and _is_gone(weights):
-        found["model"] = without_weights(model)
+        found["model"] = _without_weights(model)
+        if encoders := _encoders(
+            found
+        ):  # the checkpoint has those that were in the model's folder, and the config their shape
+            found["encoders"] = [_without_models_weights(each) for each in encoders]
         first_notice(
             f"notice: {weights}, with which the run began, is gone; its checkpoint has all weights, and end tokens are those of the"
             " tokenizer alone"
@@ -48,7 +56,28 @@ def with_places(raw: Mapping[str, Any], folder: Path, *, is_whole: bool) -> dict
     return found
 
 
-def without_weights(model: Mapping[str, Any]) -> dict[str, Any]:
+def _encoders(raw: Mapping[str, Any]) -> list[Any]:
+    """Return the encoders of a config as a run's file lists them."""
+    given = raw.get("encoders")
+    return list(given) if isinstance(given, list | tuple) else []
+
+
+def _encoder_beside(given: Any, folder: Path) -> Any:
+    """Return an encoder of a config with its paths as they are found from here; ``model`` is no path."""
+    if not isinstance(given, Mapping):
+        return given
+    paths = {key: given[key] for key in OF_ENCODERS if isinstance(given.get(key), str) and given[key] != MODEL}
+    return {**given, **{key: _beside(path, folder) for key, path in paths.items()}}
+
+
+def _without_models_weights(given: Any) -> Any:
+    """Return an encoder of a config without weights that it has from the model's folder."""
+    if not isinstance(given, Mapping) or given.get("weights") != MODEL:
+        return given
+    return {key: value for key, value in given.items() if key != "weights"}
+
+
+def _without_weights(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model of a config without the weights that it began with, and the adapters that were merged into them.
 
     A whole checkpoint needs neither, and the config has the shape.

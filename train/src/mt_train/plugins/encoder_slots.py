@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from mt_core.errors import ComponentError, MtError, WeightsError
 from mt_core.media import EncoderComponent, EncoderConfig, ProjectorComponent
 from mt_train.config.run import SlotRef
 from mt_train.plugins.draft import Draft
+from mt_train.plugins.hub import locate
 from mt_train.plugins.whole_models import MODEL, refuse_unread
 
 
@@ -75,17 +75,20 @@ def find_projector_format(component: ProjectorComponent, path: Path) -> WeightsF
 def find_weights(
     name: str, component: EncoderComponent, options: EncoderConfig, model: Path | None
 ) -> tuple[Path, WeightsFormat] | None:
-    """Return the folder of an encoder's weights and how it is read; ``None`` where they are drawn. ``model`` is that of the model.
+    """Return the folder of an encoder's weights, here or from the Hub, and how it is read; ``None`` where they are drawn. ``model`` is
+    that of the model.
 
-    Raises ``WeightsError`` for a folder that it does not read.
+    Raises ``WeightsError`` for a folder that it does not read, and for one that is nowhere to be had.
     """
     if options.weights is None:
         return None
     key = f"encoders.{name}.weights"
-    path = model if options.weights == MODEL else Path(expanduser(options.weights))
+    path = model if options.weights == MODEL else locate(options.weights, key)
     if path is None:
         raise WeightsError(f"{key} is {MODEL!r}, and the run has no model.weights; name a folder, or leave it out")
-    form = next((each for each in component.formats if path.exists() and each.matches(path)), None)
+    if not path.exists():
+        raise WeightsError(f"{path.absolute()} does not exist; give a folder, or a name on the Hub (org/name)")
+    form = next((each for each in component.formats if each.matches(path)), None)
     if form is None:
         known = ", ".join(each.name for each in component.formats) or "none"
         raise WeightsError(f"{key}={options.weights} is no folder that {name} reads (formats: {known})")

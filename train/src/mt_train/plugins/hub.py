@@ -18,16 +18,14 @@ _FETCHED = ["*.safetensors", "*.json", "*.model", "*.jinja", "*.txt"]
 _LEFT_OUT = ["original/*", "onnx/*", "*.onnx*", "training_args*"]
 
 
-def locate(weights: str) -> Path:
-    """The file or folder that ``model.weights`` means. Raises ``WeightsError`` when it is nowhere to be had."""
+def locate(weights: str, key: str = "model.weights") -> Path:
+    """Return the file or folder that ``key`` means. Raises ``WeightsError`` when it is nowhere to be had."""
     path = Path(expanduser(weights))
     try:
         if path.exists() or not _NAME.fullmatch(weights):
             return path
     except OSError as error:  # a name longer than the file system's
-        raise WeightsError(
-            f"model.weights is {show_value(weights)}, which is no path: {error.strerror}; check it"
-        ) from error
+        raise WeightsError(f"{key} is {show_value(weights)}, which is no path: {error.strerror}; check it") from error
     return _snapshot(weights)
 
 

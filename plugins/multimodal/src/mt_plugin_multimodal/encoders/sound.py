@@ -30,6 +30,8 @@ _NAMES = {
     255: "AAC",
 }
 _DEPTHS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}
+_UNKNOWN_SIZES = (0xFFFFFFFF, 0x7FFFF000)
+"""Sizes that ffmpeg and SoX write into a pipe, where nobody comes back to correct them: the samples go on to the end of the file."""
 MOST_CHANNELS = 32
 MOST_PHASES = 1000
 """Most phases of the filter that changes a rate: 640 bring 11.025 kHz to 16 kHz."""
@@ -69,7 +71,7 @@ def open_wave(content: bytes, place: str) -> Wave:
         elif name == b"data":
             if form is None:
                 raise DataError(f"{place} has samples in front of their format; write the file anew")
-            if len(chunk) != size:
+            if len(chunk) != size and size not in _UNKNOWN_SIZES:
                 raise DataError(
                     f"{place} is truncated: {len(chunk):,} of {size:,} bytes of samples are there; fetch or write it anew"
                 )
