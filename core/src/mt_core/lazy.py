@@ -26,8 +26,7 @@ def public_names(file: str) -> dict[str, str]:
 
 
 def importer(package: str, file: str, current: Callable[[str, str], str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package whose ``__init__.py`` is ``file``; ``current(package, name)`` gives the name that an old one
-    stands for now."""
+    """The ``__getattr__`` of a package with this ``__init__.py``; ``current(package, name)`` is the name that an old one stands for."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - what Python calls it
         names = public_names(file)

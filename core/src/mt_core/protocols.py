@@ -137,10 +137,8 @@ class ManyConversations(Protocol):
 
 @runtime_checkable
 class Dataset(Protocol):
-    """A map-style source: the core permutes, splits and shards it.
-
-    One of several sources may have ``sources()``: (name, rows) of each, in the order of the indices, for row statistics.
-    """
+    """A map-style source: the core permutes, splits and shards it. One of several sources may have ``sources()``: (name, rows) of
+    each, in the order of the indices, for row statistics."""
 
     def __len__(self) -> int: ...
 

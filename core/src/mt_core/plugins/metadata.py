@@ -115,11 +115,8 @@ def _describe(point: EntryPoint | PlainEntryPoint, selection: Selection) -> Plug
 
 
 class Place(NamedTuple):
-    """Where a distribution was installed from (PEP 610).
-
-    ``origin`` is ``FOLDER``, ``FILE``, or an address as pip takes it, without a password; empty for an index, and where nobody has said
-    it. ``sources`` is the folder of an editable install's sources; empty for any other, which is where its metadata is.
-    """
+    """Source of a distribution (PEP 610). ``origin`` is ``FOLDER``, ``FILE``, or an address as pip takes it, without a password; empty for
+    an index, and where nobody has said it. ``sources`` is the folder of an editable install's sources; empty for any other."""
 
     origin: str
     sources: str

@@ -45,9 +45,8 @@ def with_places(raw: Mapping[str, Any], folder: Path, *, is_whole: bool) -> dict
     weights = model.get("weights") if isinstance(model, Mapping) else None
     if is_whole and isinstance(model, Mapping) and isinstance(weights, str) and _is_gone(weights):
         found["model"] = _without_weights(model)
-        if encoders := _encoders(
-            found
-        ):  # the checkpoint has those that were in the model's folder, and the config their shape
+        # the checkpoint has those that were in the model's folder, and the config their shape
+        if encoders := _encoders(found):
             found["encoders"] = [_without_models_weights(each) for each in encoders]
         first_notice(
             f"notice: {weights}, with which the run began, is gone; its checkpoint has all weights, and end tokens are those of the"
