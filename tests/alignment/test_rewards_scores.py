@@ -251,10 +251,14 @@ def test_a_file_that_is_none_or_does_not_run_is_refused_by_its_path(tmp_path: Pa
     broken, without = tmp_path / "broken.py", tmp_path / "without.py"
     broken.write_text("1 / 0")
     without.write_text("x = 1")
+    (named := tmp_path / "named.py").write_text("from math import sqrt\ndef judge(answers):\n    return [sqrt(1)]\n")
+    (text := tmp_path / "rules.txt").write_text("x = 1")
     for path, says in (
-        (tmp_path / "none.py", "is no Python file"),
+        (tmp_path / "none.py", r"none\.py does not exist; write a file with a function score"),
+        (text, r"rules\.txt is no Python file; its name has to end in \.py"),
         (broken, "broken.py does not run: ZeroDivisionError"),
-        (without, "without.py has no function 'score'"),
+        (without, "without.py has no function 'score'; name it"),
+        (named, "named.py has no function 'score', but judge; name it"),
     ):
         with pytest.raises(UsageError, match=says):
             PythonReward(PythonConfig(path=path))

@@ -609,6 +609,11 @@ CAUGHT = [
             ),
             (
                 "test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back",
+                "shy",
+                "mergeable=True, and does not merge: it cannot be merged; define delta_weight",
+            ),
+            (
+                "test_merged_it_gives_the_same_and_unmerging_gives_the_bits_back",
                 "rough",
                 "are others after unmerging",
             ),

@@ -190,7 +190,12 @@ class BaseAdapterConformance(LayoutConformance):
             self._refuses_to_merge(model)
             return
         before, bits = outputs(model, batch), {name: each.clone() for name, each in model.named_parameters()}
-        merge(model)
+        try:
+            merge(model)
+        except UsageError as error:
+            raise AssertionError(
+                f"it declares mergeable=True, and does not merge: {error}; define delta_weight or merged_weight"
+            ) from error
         between = outputs(model, batch)
         unmerge(model)
         apart = difference(between, before)

@@ -141,6 +141,17 @@ class Leaky(Honest):
     kind = LeakyLinear
 
 
+class ShyLinear(LoraLinear):
+    """Merges nothing, which its component does not declare."""
+
+    def merged_weight(self) -> Tensor:
+        raise UsageError("it cannot be merged")
+
+
+class Shy(Honest):
+    kind = ShyLinear
+
+
 class RoughLinear(LoraLinear):
     """Adds to the weight, and takes away again."""
 

@@ -224,7 +224,20 @@ def mt_datasets() -> list[Component]:
 
 @hookimpl
 def mt_adapters() -> list[AdapterComponent]:
-    names = ("hasty", "moody", "greedy", "idle", "numb", "half", "forgetful", "counting", "wide", "thawing", "rough")
+    names = (
+        "hasty",
+        "moody",
+        "greedy",
+        "idle",
+        "numb",
+        "half",
+        "forgetful",
+        "counting",
+        "wide",
+        "thawing",
+        "rough",
+        "shy",
+    )
     plain = [
         AdapterComponent(name=name, summary="spoiled", config=LowRankConfig, build=_build("adapters", name.title()))
         for name in names

@@ -226,3 +226,11 @@ def test_patterns_give_ranks_and_alphas_to_single_projections() -> None:
     assert [config.rank_of(f"model.layers.{i}.q_proj") for i in (0, 1)] == [2, 4]
     assert config.rank_of("model.layers.1.k_proj") == 8
     assert config.scale_of("model.layers.1.q_proj") == 2.0
+
+
+def test_a_variant_without_a_forward_pass_is_told_which_method_it_lacks() -> None:
+    class Unfinished(AdaptedLinear):
+        def initialise(self, generator: torch.Generator) -> None: ...
+
+    with pytest.raises(NotImplementedError, match=r"Unfinished defines no adapted_output\(x\)"):
+        Unfinished(torch.nn.Linear(2, 2))(torch.zeros(1, 2))

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from mt_tools.convert.tokenizer_files import open_written
 from mt_train import load_run, train
 from mt_train.cli.train import main as mt_train
 
@@ -134,10 +135,19 @@ def test_a_run_comes_out_with_the_weights_that_it_saved_and_what_a_card_says(
     assert "- base: my-llama\n" in (tmp_path / "again/README.md").read_text()
 
 
-def test_a_run_on_bytes_has_a_tokenizer_that_transformers_reads(convert: Convert, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def test_a_run_on_bytes_has_a_tokenizer_that_transformers_reads(
+    convert: Convert, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, types = tmp_path / "run", []
+
+    def compare(stage: Path, say: Callable[[str], None]) -> Any:
+        types.append(read(stage / "config.json")["model_type"])
+        return open_written(stage, say)
+
+    monkeypatch.setattr("mt_tools.convert.folder.open_written", compare)
     assert mt_train(["--model", "llama", "--train.steps", "1", "--data.read-rows", "3", "--output", str(run)]) == 0
     convert(run, tmp_path / "out")
+    assert types == ["llama"], "transformers takes the class of the compared tokenizer from the model's type"
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     text = "  naïve\nfaçade 日本 \t"
     assert tokenizer(text).input_ids == [256, *text.encode()], "it begins texts as the run did"

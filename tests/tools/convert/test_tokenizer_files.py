@@ -17,7 +17,7 @@ from mt_plugin_standard.tokenizers.byte import ByteConfig, build_byte
 from mt_plugin_standard.tokenizers.huggingface import HuggingFaceConfig, build_huggingface
 from mt_plugin_standard.tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
 from mt_tools.convert.folder import GENERATION_CONFIG, _of_run, _write_config
-from mt_tools.convert.tokenizer_files import make_portable, open_written, tell_differences
+from mt_tools.convert.tokenizer_files import _show_from, make_portable, open_written, tell_differences
 from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
 
@@ -159,7 +159,16 @@ def test_a_tokenizer_that_transformers_reads_otherwise_is_told(make: Callable[[s
     assert "what stands in front of a text is" in told(make("always"))
     assert "the bos token is 0 there, and None in the run" in told(make("none"))
     assert "the bos token is 0 there, and 256 in the run" in told(make("byte"))
+    assert "transformers (TokenizersBackend) reads" in told(make("byte"))
     (tmp_path / "tokenizer.json").write_text("{")
     said: list[str] = []
     assert open_written(tmp_path, said.append) is None
     assert "cannot open the tokenizer" in said[0]
+
+
+def test_long_lists_of_ids_are_shown_from_where_they_differ() -> None:
+    ids = list(range(40))
+    assert _show_from(ids, [*ids[:20], 7]) == "[19, 20, 21, 22, 23, 24, 25, 26] … (from id 19 on)"
+    assert _show_from(ids, ids[:39]) == "[38, 39] (from id 38 on)"
+    assert _show_from(ids[:9], [7]) == "[0, 1, 2, 3, 4, 5, 6, 7] …"
+    assert _show_from([1], [2]) == "[1]"

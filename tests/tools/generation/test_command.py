@@ -179,7 +179,11 @@ FAULTS = {
     "long prompt": (["--run", "{run}", "--prompt", "x" * 600], "the prompt has 601 tokens, and the model takes 512", 2),
     "no model": (["--prompt", "x"], "give one of --run, --checkpoint", 2),
     "two models": (["--run", "{run}", "--checkpoint", "{run}", "--prompt", "x"], "got run, checkpoint", 2),
-    "a run as weights": (["--weights", "{run}", "--prompt", "x"], "It is a run: `mt-convert", 2),
+    "a run as weights": (
+        ["--weights", "{run}", "--prompt", "x"],
+        "It is a run, which a command that runs a model takes as --run {run}; `mt-convert",
+        2,
+    ),
     "a run's model": ([*ASK, "--model", "llama"], "--model belongs to --weights", 2),
     "path alone": (
         ["--model", "llama", "--weights", "{run}", "--tokenizer-path", "t", "--prompt", "x"],
@@ -190,7 +194,11 @@ FAULTS = {
     "no checkpoint": (["--run", "{run}/none", "--prompt", "x"], "does not exist", 1),
     "no weights": (["--weights", "{run}/none", "--prompt", "x"], "{run}/none does not exist; give a folder or file", 1),
     "nothing asked": (["--run", "{run}"], "give one of --prompt TEXT, --chat, or --prompts FILE", 2),
-    "two questions": ([*ASK, "--chat"], "got prompt, chat", 2),
+    "two questions": (
+        [*ASK, "--chat"],
+        "got prompt, chat; a turn of --chat is a line of standard input: echo TEXT |",
+        2,
+    ),
     "cold": ([*ASK, "--temperature", "0"], "--temperature must be at least 0.001", 2),
     "three faults": ([*ASK, "--top-k", "0", "--min-p", "2", "--max-new-tokens", "0"], "3 faults:", 2),
     "hot beams": ([*ASK, "--num-beams", "2", "--temperature", "2"], "--num-beams draws nothing by chance", 2),

@@ -17,7 +17,7 @@ from twins import twins
 
 from mt_core import RopeScaling
 from mt_core.errors import UsageError
-from mt_core.generation import GenerationConfig, SamplingRules
+from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_core.nn import Batch
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
@@ -25,7 +25,7 @@ from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_plugin_standard.tokenizers.huggingface import build_huggingface
 from mt_plugin_standard.tokenizers.huggingface_config import HuggingFaceConfig
 from mt_tools import generate as public_generate
-from mt_tools.generation.generate import generate
+from mt_tools.generation.generate import describe_empty, generate
 from mt_tools.generation.prompts import template_of, text_ids
 from mt_train.config.data import DataConfig
 from mt_train.data.templates import build_template
@@ -202,3 +202,16 @@ def test_an_answer_says_how_likely_its_tokens_were_and_how_it_ended(loaded: Load
             log = loaded.model.head(hidden)[0].log_softmax(-1)[len(ids) - 1 :]
         wanted = [float(each[token]) for each, token in zip(log, new, strict=False)]
         assert list(found.logprobs) == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "template", "says"),
+    [
+        ((), None, "the model wrote no text: its first token ended it"),
+        ((), "{{ messages }}", "its first token ended it; it has a chat template: --chat asks it in turns"),
+        ((5,), None, "the model wrote blanks alone"),
+    ],
+)
+def test_a_text_that_shows_nothing_is_explained(ids: tuple[int, ...], template: str | None, says: str) -> None:
+    found = Generation(text=" " * len(ids), ids=ids, finish="eos")
+    assert describe_empty(found, SimpleNamespace(chat_template=template)).endswith(says)  # type: ignore[arg-type]

@@ -101,7 +101,27 @@ PAPER = [
     Case("config that is no YAML", ("--config", "{tmp}/broken.yaml"), ("broken.yaml:3", "not valid YAML")),
     Case("config that is a list", ("--config", "{tmp}/list.yaml"), ("a config is a mapping", "list")),
     Case("weights that are not there", (*LLAMA, "--model.weights", "{tmp}/none"), ("model.weights", "does not exist")),
-    Case("a run as weights", (*LLAMA, "--model.weights", "{tmp}/earlier"), ("It is a run", "mt-convert")),
+    Case("a run as weights", (*LLAMA, "--model.weights", "earlier"), ("It is a run", "--run earlier", "mt-convert")),
+    Case("an adapter as weights", ("--model.weights", "adapter"), ("It is an adapter", "--adapter.weights adapter")),
+    Case("weights as a run", ("--resume", "model"), ("holds no checkpoint", "as --model.weights"), code=1),
+    Case("rows without their option", (*LLAMA, "long.jsonl"), ("unexpected argument", "--dataset.path long.jsonl")),
+    Case("weights without their option", ("model",), ("unexpected argument", "--model.weights model")),
+    Case("a config without its option", ("broken.yaml",), ("unexpected argument", "--config broken.yaml")),
+    Case(
+        "a component as a key",
+        (*LLAMA, "--schedule.constant"),
+        ("schedule.constant: no such key", "--schedule constant."),
+    ),
+    Case(
+        "a word of the command in a file",
+        ("--config", "command.yaml"),
+        ("It is no key of a config", "--output.", "line 1"),
+    ),
+    Case(
+        "a component by another program's name",
+        (*LLAMA, "--optimizer", "adamw_torch"),
+        ("It is --optimizer adamw here",),
+    ),
     Case("weights of no format", (*LLAMA, "--model.weights", "{tmp}"), ("in no format that llama reads",)),
     Case(
         "bad process count",
@@ -199,6 +219,9 @@ ROWS = [
 def folder(tmp_path: Path) -> Path:
     files: dict[str, str | bytes] = {
         "earlier/run.yaml": "model: llama\n",
+        "adapter/adapter_config.json": "{}",
+        "model/config.json": "{}",
+        "command.yaml": "output: runs/mine\nmodel: llama\n",
         "twice.yaml": "model: llama\ntrain:\n  {steps: 1, steps: 2}\n",
         "broken.yaml": "model: llama\ntrain: [1, 2\n",
         "list.yaml": "- 1\n",
@@ -215,7 +238,8 @@ def folder(tmp_path: Path) -> Path:
         "good.jsonl": '{"text": "a b"}\n{"text": "b c"}\n{"text": "c d"}\n',
         "long.jsonl": "".join(json.dumps({"prompt": "p", "response": "r" * 500}) + "\n" for _ in range(3)),
     }
-    (tmp_path / "earlier").mkdir()
+    for folder in ("earlier", "adapter", "model"):
+        (tmp_path / folder).mkdir()
     for name, content in files.items():
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return tmp_path

@@ -77,6 +77,24 @@ def test_help_of_a_topic_shows_that_one_alone(capsys: pytest.CaptureFixture[str]
     assert "--adapter NAME" not in section
 
 
+@pytest.mark.parametrize(
+    ("word", "says", "not_said"),
+    [
+        ("warmup", ["--schedule.warmup-ratio", "--schedule.warmup-steps"], "--train"),
+        ("lr", ["--optimizer.lr  "], "--adapter"),
+        ("max_steps", ["max_steps of the Hugging Face Trainer is --train.steps here."], "--eval"),
+        ("lora", ["--adapter lora  ", "its options: --adapter lora --help"], "--train"),
+    ],
+)
+def test_help_of_any_word_finds_options_and_components_by_it(
+    word: str, says: list[str], not_said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--help", word]) == 0
+    found = capsys.readouterr().out
+    assert all(each in found for each in says)
+    assert not_said not in found.replace("--train.steps here", "")
+
+
 def test_an_unknown_topic_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help", "dta"]) == 2
     assert "no topic 'dta'. Did you mean 'data'?" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_a_section_that_is_not_known_is_named_and_no_key_in_it_is_taken_for_a_pr
     [
         (None, "parallel.deepspeed: cannot read .*ds.json.*: No such file or directory; check the path"),
         ("{", "parallel.deepspeed: .*ds.json.* is no JSON"),
-        ("[]", "parallel.deepspeed: should be a valid dictionary"),
+        ("[]", "parallel.deepspeed: should be a mapping such as {key: value}"),
         ('{"zero_optimization": {"reduce_buckets": 2}}', "Did you mean 'reduce-bucket-size'?"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,22 @@ from mt_core.plugins.host import PluginHost
 from mt_train import load_config
 from mt_train.cli.request import REPEATED, SWITCHES, VALUES
 from mt_train.config.foreign_answers import answer_fault, answer_name
-from mt_train.config.foreign_names import FOREIGN_NAMES
+from mt_train.config.foreign_names import FOREIGN_COMPONENTS, FOREIGN_NAMES
+from mt_train.config.own_names import COMMAND_OPTIONS
 from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
 
+DOCS = Path(__file__).parents[3] / "docs"
+GENERATION = {
+    "top_p",
+    "top_k",
+    "num_beams",
+    "length_penalty",
+    "repetition_penalty",
+    "max_new_tokens",
+    "rope_scaling",
+    "log_history",
+}
+"""Names that mean too much to be answered, or are options of a model."""
 HERE = [here for answers in FOREIGN_NAMES.values() for here in answers]
 NAMES = [name for answers in FOREIGN_NAMES.values() for names in answers.values() for name in names.split()]
 
@@ -40,7 +54,7 @@ def options() -> set[str]:
 
 @pytest.mark.parametrize("here", HERE)
 def test_what_a_name_is_here_exists(here: str, options: set[str]) -> None:
-    plain = re.sub(r"`mt-export --push`", "", here)
+    plain = re.sub(r"`[^`]*`", "", here)  # of another command
     found = set(re.findall(r"--[a-z][a-z0-9.-]*", plain))
     assert bool(found) == here.startswith("--")
     assert not found - options
@@ -74,6 +88,10 @@ def test_each_name_stands_once_and_none_is_a_slot_or_section_of_ours() -> None:
         ({"arguments": {"max_steps": 8}}, "arguments: no such slot or section. max_steps of the Hugging Face Trainer"),
         ({"stage": "sft"}, "stage of LLaMA-Factory is --objective here"),
         ({"log_level": "info"}, "log_level of the Hugging Face Trainer is --log.console-level or --log.file-level here."),
+        ({"train": {"precision": "bf16"}}, "precision of torch and Lightning is --train.dtype here."),
+        ({"optimizer": {"betas": [0.9, 0.99]}}, "is --optimizer.beta1 and --optimizer.beta2 here."),
+        ({"sample_packing": True}, "sample_packing of axolotl is --data.batching packing here."),
+        ({"eval_on_start": True}, "eval_on_start of the Hugging Face Trainer is `mt-eval --weights` here; before the run."),
         ({"train": {"pad_to_multiple_of": 8}}, "pad_to_multiple_of of TRL is --data.pad-multiple here."),
         ({"max_eval_samples": 8}, "max_eval_samples of QLoRA is --eval.limit here."),
         ({"upcast_layernorm": True}, "upcast_layernorm of LLaMA-Factory is not needed here; norms compute in fp32"),
@@ -108,6 +126,58 @@ def test_what_is_misspelt_or_somebody_elses_keeps_its_suggestion(raw: dict[str, 
         load_config({"model": "kit-tiny", **raw})
     (fault,) = caught.value.faults
     assert says in str(fault)
+
+
+@pytest.mark.parametrize("page", ["from-trainer", "from-llama-factory"])
+def test_each_name_in_the_table_of_a_page_is_answered_where_it_is_a_key(page: str) -> None:
+    rows = [line.split("|")[1] for line in (DOCS / f"{page}.md").read_text().splitlines() if line.startswith("| `")]
+    names = {name for row in rows for name in re.findall(r"`([a-z0-9]+_[a-z0-9_]+)(?::[^`]*)?`", row)}
+    of_ours = {name for config in SECTIONS.values() for name in config.model_fields}
+    assert len(names) > 20
+    assert names - {*NAMES} - of_ours - GENERATION == set()
+
+
+@pytest.mark.usefixtures("kit_model")
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ({"optimizer": "adamw_torch_fused"}, "no optimizer named 'adamw_torch_fused'. It is --optimizer adamw here."),
+        ({"adapter": "qlora"}, "It is --adapter lora --quantizer nf4, or --recipe qlora here."),
+        ({"adapter": {"lora": True}}, "adapter.lora: no such key. Adapter lora is named: --adapter lora."),
+        (
+            {"recipe": "lora"},
+            "recipe: no such slot or section. It is no key of a config, but an option of the command: --recipe.",
+        ),
+    ],
+    ids=str,
+)
+def test_a_component_or_an_option_of_the_command_in_the_wrong_place_is_told_its_own(
+    raw: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config({"model": "kit-tiny", **raw})
+    (fault,) = caught.value.faults
+    assert says in str(fault)
+    assert "Installed" not in str(fault)
+
+
+def test_components_of_others_are_named_by_options_that_exist(options: set[str]) -> None:
+    for kind, answers in FOREIGN_COMPONENTS.items():
+        for answer, names in answers.items():
+            assert {*re.findall(r"--[a-z.-]+", answer)} <= options
+            installed = {offer.component.name for offer in PluginHost.discover().offers(kind)}
+            assert not {*names.split()} & installed, "a name that is ours needs no answer"
+
+
+def test_options_of_the_command_are_its_own() -> None:
+    assert {*COMMAND_OPTIONS} <= {*SWITCHES, *VALUES, *REPEATED}
+
+
+@pytest.mark.usefixtures("kit_model")
+def test_the_list_of_sections_stands_at_the_first_unknown_one_alone() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config({"model": "kit-tiny", "alpha_beta": 1, "gamma_delta": 2, "max_steps": 3})
+    assert ["Known: model," in str(fault) for fault in caught.value.faults] == [True, False, False]
 
 
 def test_a_key_of_ours_is_never_answered_with_itself() -> None:

@@ -54,6 +54,7 @@ def _fault(item: dict[str, Any], prefix: str, known: Sequence[str]) -> Fault:
         message = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
         return Fault(key=key, problem=f"{message}.")
     message = str(item["msg"]).removeprefix("Input ").replace("a valid tuple", "a list such as [a, b]")
+    message = message.replace("a valid dictionary", "a mapping such as {key: value}")
     return Fault(key=key, problem=f"{message}, got {show_value(got)}.")
 
 

@@ -81,7 +81,7 @@ class AdaptedLinear(nn.Module):
 
     def adapted_output(self, x: Tensor) -> Tensor:
         """(…, E) -> (…, F), the base's output included."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines no adapted_output(x), its forward pass")
 
     def delta_weight(self) -> Tensor:
         """Return the addition to the base's weight, (F, E), in fp32. Raises ``UsageError`` where it is no sum of weights."""

@@ -28,6 +28,7 @@ from mt_train.config.arguments import DTYPES
 from mt_train.config.commandline import CommandLine, parse, parse_flags
 from mt_train.config.names import expand
 from mt_train.plugins.completion import write_completion
+from mt_train.plugins.dataset_slot import reader_of
 from mt_train.tracking.logs import show
 from mt_train.tracking.metrics import without_nan
 from mt_train.version import describe_version
@@ -132,7 +133,10 @@ def _parse_label(text: str) -> tuple[str, dict[str, str]]:
     label, equals, rest = text.partition("=")
     name, colon, path = rest.partition(":")
     if not (label and equals and name and colon and path):
-        raise UsageError(f"--on {text!r} is not LABEL=DATASET:PATH, for instance --on news=jsonl:news.jsonl")
+        rows = path or name or label or "news.jsonl"
+        reader = (name if path else reader_of({"path": rows})) or "jsonl"
+        meant = f"{label if equals and label else 'test'}={reader}:{rows}"
+        raise UsageError(f"--on {text!r} is not LABEL=DATASET:PATH, for instance --on {meant}")
     return label, {"name": name, "path": path}
 
 

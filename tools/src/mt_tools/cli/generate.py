@@ -140,12 +140,14 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _continue(arguments: argparse.Namespace, loaded: LoadedModel, wishes: GenerationConfig, files: MediaFiles) -> int:
-    from mt_tools.generation.generate import Generator
+    from mt_tools.generation.generate import Generator, describe_empty
 
     writer = Generator(loaded, wishes)
     marked = files.mark(arguments.prompt, whole=True)
     found = writer.stream(writer.prepare(marked if marked.parts else arguments.prompt), 0, _show)
     _show("\n")
+    if not found.text.strip():
+        notice(f"notice: {describe_empty(found, loaded.tokenizer)}")
     if found.finish == "context":
         short = wishes.max_new_tokens - len(found.ids)
         notice(f"notice: stopped at the model's {loaded.max_seq_len} tokens, {short} short of the wish")

@@ -73,6 +73,9 @@ def write_folder(
     word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes, unconverted=kept)
     files.check_complete()
     write_beside(stage, beside)
+    write_json(
+        stage / CONFIG, _model_config(source, whole)
+    )  # transformers takes the tokenizer's class from its model type
     ids, ends = _tokenizer_files(source, stage, say, whole)
     _write_config(source, stage, ids, ends, word, whole)
     if whole is not None:
@@ -80,6 +83,13 @@ def write_folder(
     if more:
         say_classifier(stage, list(more), say)
     (stage / "README.md").write_text(card(source, title, word), encoding="utf-8")
+
+
+def _model_config(source: Source, whole: WholeModel | None) -> dict[str, Any]:
+    """Return what the family writes into ``config.json``, without the ids of the tokenizer."""
+    assert source.writer.exported is not None, "opened() chose a format that writes"
+    exported = dict(source.writer.exported(source.parts.config.model.options))
+    return exported if whole is None else dict(whole.config(exported, {}))
 
 
 def _write_config(

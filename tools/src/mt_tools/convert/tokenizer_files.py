@@ -62,8 +62,9 @@ def tell_differences(theirs: Any, tokenizer: Tokenizer, say: Say) -> None:
         return
     what, expected, got = found
     say(
-        f"warning: transformers reads the exported tokenizer otherwise than the run did: {what} is {_shorten(got)} there, and"
-        f" {_shorten(expected)} in the run. Give whoever uses the folder the ids, or the run's own tokenizer"
+        f"warning: transformers ({type(theirs).__name__}) reads the exported tokenizer otherwise than the run did: {what} is"
+        f" {_show_from(got, expected)} there, and {_show_from(expected, got)} in the run. Give whoever uses the folder the ids, or"
+        " the run's own tokenizer"
     )
 
 
@@ -92,5 +93,11 @@ def _ids(theirs: Any, text: str, **wishes: bool) -> list[int]:
     return list(theirs(text, **{"add_special_tokens": False, "verbose": False, **wishes})["input_ids"])
 
 
-def _shorten(value: Any) -> str:
-    return repr(value) if not isinstance(value, list) or len(value) < 9 else f"{value[:8]!r:.60} …"
+def _show_from(value: Any, other: Any) -> str:
+    """Show a value; of a long list of ids what begins one before the first that differs from the other's."""
+    if not isinstance(value, list) or len(value) < 9:
+        return repr(value)
+    same = next((place for place, pair in enumerate(zip(value, other, strict=False)) if pair[0] != pair[1]), len(other))
+    first = max(0, same - 1)
+    shown = f"{value[first : first + 8]!r:.60}{' …' if first + 8 < len(value) else ''}"
+    return f"{shown} (from id {first} on)" if first else shown

@@ -14,6 +14,7 @@ from mt_train.assemble.adapter_slot import with_adapter
 from mt_train.assemble.parts import Parts
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.config.commandline import merge
+from mt_train.config.run import SECTIONS
 from mt_train.plugins.resolve import resolve
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def jobs_of(
         yield Job(Parts.of(resolve(raw, host, trains=False)), checkpoint, None)
     if not sets and ("dataset" in asked or not named):
         held_out = "dataset" not in asked
-        if held_out and checkpoint is None:
+        known = {*host.kinds.slots, *host.kinds.lists, *SECTIONS}
+        if held_out and checkpoint is None and known.issuperset(asked):  # a key that is unknown may be what was meant
             raise UsageError(
                 "--weights has no held-out rows: name some with --dataset NAME or --on LABEL=NAME:PATH, or what to ask"
                 " with --evaluations NAME"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mt_core.errors import UsageError
 from mt_core.generation import Generation, GenerationConfig, find_faults, raise_faults
-from mt_core.protocols import Template
+from mt_core.protocols import Template, Tokenizer
 from mt_tools.generation.media import MediaText
 from mt_tools.generation.prompts import Prompt, prepare, template_of
 from mt_train.generation.backend import Backend
@@ -36,6 +36,14 @@ def generate(
     ids = {index: writer.prepare(prompt, _place(index, len(listed))) for index, prompt in enumerate(listed)}
     found = dict(writer.write(ids, batch_size))
     return [found[index] for index in ids]
+
+
+def describe_empty(found: Generation, tokenizer: Tokenizer) -> str:
+    """Say why a text shows nothing, which looks like a command that did nothing."""
+    why = "blanks alone" if found.ids else "no text: its first token ended it"
+    return (
+        f"the model wrote {why}{'; it has a chat template: --chat asks it in turns' if tokenizer.chat_template else ''}"
+    )
 
 
 def _place(index: int, count: int) -> str:

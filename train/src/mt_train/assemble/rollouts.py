@@ -256,7 +256,7 @@ def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
     if data.stream is None and longest > most:
         what = f"the longest {'held-out ' if held_out > trained else ''}prompt with the longest answer to it"
         problem = f"{most} tokens, and {what if answers == 1 else f'{answers} times {what}'} has {longest}."
-        fix = f"Set {longest} or more, allow shorter answers, or take shorter prompts (--data.max-len)."
+        fix = f"Set {longest} or more, allow shorter answers (--objective.max-new-tokens), or take shorter prompts (--data.max-len)."
         faults.append(Fault(key="train.sequence-len", problem=problem, fix=fix))
     if parts.config.train.micro_batch_size == "auto":
         problem = f"{name} learns from answers, and how long these are is not known before they are written."

@@ -33,17 +33,7 @@ from mt_train.checkpoint.manifest import (
 from mt_train.checkpoint.retention import Retention, SavedCheckpoint
 from mt_train.checkpoint.tensors import read_json, write_json
 
-__all__ = [
-    "FOLDER",
-    "LATEST",
-    "MANIFEST",
-    "CheckpointStore",
-    "Retention",
-    "SavedCheckpoint",
-    "find",
-    "step_name",
-    "verify",
-]
+__all__ = ["FOLDER", "LATEST", "CheckpointStore", "Retention", "SavedCheckpoint", "find", "step_name", "verify"]
 
 FOLDER = "checkpoints"
 LATEST = "latest"
@@ -292,6 +282,8 @@ def find(path: Path) -> Path:
 def no_checkpoint_error(path: Path, fix: str) -> CheckpointError:
     """Return the error that a path has no checkpoint; where nothing is there, it names the run beside it that is spelled most alike."""
     if path.is_dir():
+        if (path / "config.json").is_file():
+            fix += ". It is a folder of weights: a command that runs a model takes it as --weights, mt-train as --model.weights"
         return CheckpointError(f"{path.absolute()} holds no checkpoint (no {MANIFEST} and no {FOLDER}/step-…); {fix}")
     try:
         runs = [each.name for each in path.absolute().parent.iterdir() if has_checkpoint(each)]

@@ -22,7 +22,7 @@ Trains a language model. What people set, an example each:
   --print-config                   every value and where it came from
 
 The rest:
-  mt-train --help all              every option; --help data: those of one section or kind
+  mt-train --help all              every option; --help data: of a section or kind; --help warmup: by a word
   mt-train --model llama --help    with those of the model, and of whatever else is named
   mt-train --completion bash       what completes options and names in bash, zsh or fish
   mt-plugins list --components     everything that has a name"""

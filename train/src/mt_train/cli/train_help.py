@@ -12,7 +12,9 @@ from mt_core.config.base import MtConfig, nested_config
 from mt_core.errors import UsageError, did_you_mean, show_value
 from mt_core.kinds import Kind
 from mt_core.plugins.host import PluginHost
+from mt_core.plugins.metadata import canonicalize
 from mt_train.config.commandline import merge
+from mt_train.config.foreign_answers import answer_name
 from mt_train.config.run import SECTIONS, AdapterOptions, ModelOptions
 
 HEAD = """usage: mt-train --model NAME [--config FILE] [--key value …]
@@ -43,7 +45,10 @@ The command itself:
   --block-plugin NAME        do not import this plugin (may be repeated)
   --debug                    show tracebacks
   --completion bash|zsh|fish print what completes options and names in a shell; again after an install
-  --version, --help [TOPIC]  all, a section (data, train, …) or a kind (model, adapter, …); alone: one screen"""
+  --version, --help [TOPIC]  all, a section (data, …), a kind (model, …) or any word (warmup); alone: one screen"""
+
+_SHORTEST = 3
+"""Letters of the shortest word that is looked for in names of options."""
 
 
 def help_text(
@@ -67,12 +72,14 @@ def help_text(
 
 
 def topic_text(host: PluginHost, raw: Mapping[str, Any], topic: str) -> str:
-    """Return the options of one section, or of one kind. Raises ``UsageError`` for any other word."""
+    """Return the options of one section or kind, or those that a word finds. Raises ``UsageError`` for one that finds none."""
     key = topic.replace("-", "_")
     if key in SECTIONS:
         return _section(key, SECTIONS[key])
     kinds = {kind.key: kind for kind in host.kinds.values() if kind.slot != "part"}
     if key not in kinds:
+        if found := _search(host, raw, topic):
+            return "\n".join(found)
         known = [each.replace("_", "-") for each in ("all", *SECTIONS, *kinds)]
         raise UsageError(
             f"--help has no topic {show_value(topic)}. {did_you_mean(topic, known)}Topics: {', '.join(known)}"
@@ -81,6 +88,28 @@ def topic_text(host: PluginHost, raw: Mapping[str, Any], topic: str) -> str:
     if kind.slot == "many":
         return _describe_several(host, key, kind.name, raw.get(key))
     return _slot(host, kind, _chosen(kind, raw))
+
+
+def _search(host: PluginHost, raw: Mapping[str, Any], word: str) -> list[str]:
+    """Return a line for another program's option of this name, each component of this name, and each option with the word in its own."""
+    short, answer = canonicalize(word), answer_name(word)
+    configs: list[tuple[str, type[MtConfig]]] = list(SECTIONS.items())
+    named: list[str] = []
+    for kind in host.kinds.values():
+        option, chosen = f"--{kind.key.replace('_', '-')}", _chosen(kind, raw) if kind.slot == "one" else None
+        for component in [offer.component for offer in host.offers(kind.name) if kind.slot != "part"]:
+            if component.name == short:
+                named.append(f"  {f'{option} {short}':<34} {component.summary}; its options: {option} {short} --help")
+            if component.name == chosen:
+                configs.append((kind.key, component.config))
+    lines = [line for prefix, config in configs for line in options(prefix, config) if _has_word(line, short)]
+    return [f"  {answer}"] * bool(answer) + named + lines
+
+
+def _has_word(line: str, short: str) -> bool:
+    """Whether the name of an option is the word, or has it in its parts behind the slot or section; a shorter one is in too many."""
+    key = line.split()[0].partition(".")[2]
+    return key.rpartition(".")[2] == short or (len(short) >= _SHORTEST and short in key)
 
 
 def _chosen(kind: Kind, raw: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from mt_core.kinds import CORE_KINDS, Kinds
 from mt_train.config.files import PlainLoader, yaml_problem
 from mt_train.config.foreign_answers import answer_name
 from mt_train.config.keys import underscore_keys
-from mt_train.config.own_names import refuse_misspelled
+from mt_train.config.own_names import answer_path, refuse_misspelled
 from mt_train.config.plain import check_plain
 from mt_train.config.run import SECTIONS
 
@@ -76,7 +76,7 @@ def _split(
         if not word.startswith("--") or len(word) < 3:
             raise UsageError(
                 f"unexpected argument {show_value(word)}; options are written --key value, for instance --model llama, and several"
-                " values with commas, without a space between them"
+                f" values with commas, without a space between them{answer_path(word)}"
             )
         key, given, text = word[2:].partition("=")
         key = key.replace("-", "_")

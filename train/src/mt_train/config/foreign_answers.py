@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from mt_core.errors import Fault
-from mt_train.config.foreign_names import FOREIGN_NAMES
+from mt_train.config.foreign_names import FOREIGN_COMPONENTS, FOREIGN_NAMES
 
 _MOST = 10
 """Keys of an unknown section that are answered, one by one."""
@@ -30,6 +30,14 @@ def answer_name(key: str) -> str:
     if not here or here == f"--{key.replace('_', '-')}":
         return ""
     return f"{name} of {source} is {here} here{f'; {remark}' if remark else ''}."
+
+
+def answer_component(kind: str, name: str) -> str:
+    """Say what a component of another program is called here, as in ``adamw-torch``; nothing where it has no other name."""
+    for answer, names in FOREIGN_COMPONENTS.get(kind, {}).items():
+        if name in names.split():
+            return f"It is {answer} here."
+    return ""
 
 
 def answer_names(key: str, inside: Iterable[object]) -> str:

@@ -14,6 +14,7 @@ from mt_core.config.base import MtConfig
 from mt_core.config.faults import faults_of
 from mt_core.errors import ComponentError, Fault
 from mt_core.plugins.host import Offer, PluginHost
+from mt_core.plugins.metadata import canonicalize, words
 from mt_train.config.foreign_answers import answer_fault
 from mt_train.plugins.composition import Part, Uses
 from mt_train.plugins.saved_adapter import SavedAdapter
@@ -52,10 +53,20 @@ class Draft:
             config.model_rebuild()  # where this is its first use
             return config(**{str(key): value for key, value in values.items()})
         except ValidationError as error:
-            self.faults.extend(map(answer_fault, faults_of(error, config, prefix, extra)))
+            self.faults.extend(map(self._answer_key, faults_of(error, config, prefix, extra)))
             return None
         except (PydanticUserError, NameError) as error:
             problem = str(error).partition("\n")[0]
             raise ComponentError(
                 f"config {config.__module__}.{config.__qualname__} cannot be built: {problem}"
             ) from error
+
+    def _answer_key(self, fault: Fault) -> Fault:
+        """A fault whose unknown key is the name of a component of its slot, as in ``adapter.dora``, with the option that names it."""
+        slot, _, name = fault.key.partition(".")
+        kind = next((kind for kind in self.host.kinds.values() if kind.key == slot.replace("-", "_")), None)
+        if fault.problem != "no such key." or kind is None or kind.slot != "one":
+            return answer_fault(fault)
+        if canonicalize(name) not in {offer.component.name for offer in self.host.offers(kind.name)}:
+            return answer_fault(fault)
+        return fault._replace(fix=f"{words(kind.name).capitalize()} {name} is named: --{slot} {name}.")

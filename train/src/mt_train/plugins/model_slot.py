@@ -58,7 +58,7 @@ def name_family(draft: Draft) -> None:
     try:
         given["name"] = family_of(path, draft.host)
     except MtError as error:
-        hint = _hint_of_run(path)
+        hint = _hint_of_folder(path)
         draft.fault("model.weights", f"{error}." if hint else str(error), hint)
         return
     draft.origins["model.name"] = str(path)
@@ -161,7 +161,7 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
         draft.fault(
             "model.weights",
             f"{path} is in no format that {family.name} reads.",
-            f"It reads: {formats}; give the folder that has config.json or params.json beside the weights. {_hint_of_run(path)}".strip(),
+            f"It reads: {formats}; give the folder that has config.json or params.json beside the weights. {_hint_of_folder(path)}".strip(),
         )
         return None
     try:
@@ -187,8 +187,13 @@ def _shape_of_weights(draft: Draft, family: ModelFamily, variant: str | None, pa
     return values
 
 
-def _hint_of_run(path: Path) -> str:
-    """Say how to go on from a run, or from one of its checkpoints; nothing where it is none."""
+def _hint_of_folder(path: Path) -> str:
+    """Say how to go on from an adapter's folder, a run or one of its checkpoints; nothing where it is none."""
+    if (path / "adapter_config.json").is_file():
+        return (
+            f"It is an adapter, which needs the weights that it was trained on: --model.weights BASE --adapter.weights {path} trains"
+            f" it on, --weights BASE --adapter-folder {path} runs it."
+        )
     run = path if (path / RUN_FILE).is_file() else path.parent.parent
     if not (run / RUN_FILE).is_file():
         return ""
@@ -199,9 +204,10 @@ def _hint_of_run(path: Path) -> str:
     slots = {key: value for key, value in raw.items() if isinstance(value, dict)}
     adapter, base = slots.get("adapter", {}).get("name", "full"), slots.get("model", {}).get("weights")
     if adapter == "full":
-        return f"It is a run: `mt-convert {path} FOLDER` writes what can be read."
+        return f"It is a run, which a command that runs a model takes as --run {run}; `mt-convert {path} FOLDER` writes what can be read."
     trained_on = f"train on with --model.weights {base} --adapter.weights {path}, or " if base else ""
-    return f"It is a run with the adapter {adapter}: {trained_on}write both as one model: `mt-export --run {run} --merge --output FOLDER`."
+    runs = f"It is a run with the adapter {adapter}, which a command that runs a model takes as --run {run}: "
+    return f"{runs}{trained_on}write both as one model: `mt-export --run {run} --merge --output FOLDER`."
 
 
 def _mark(draft: Draft, values: Mapping[str, Any], source: str) -> None:

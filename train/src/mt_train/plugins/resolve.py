@@ -132,6 +132,7 @@ def _refuse_secrets(draft: Draft) -> None:
 def _refuse_unknown_keys(draft: Draft) -> None:
     kinds = draft.host.kinds
     known, places = [*kinds.slots, *SECTIONS, *kinds.lists], dict[str, type[MtConfig]]()
+    listed = f"Known: {', '.join(known).replace('_', '-')}."
     for number, key in enumerate([key for key in draft.raw if key not in known]):
         value = draft.raw.pop(key)
         hint = did_you_mean(key, known).replace("_", "-") if number < HINTED else ""
@@ -139,8 +140,8 @@ def _refuse_unknown_keys(draft: Draft) -> None:
         if not answer and not isinstance(value, dict):
             places = places or _option_places(draft)
             answer = answer_own_name(key, places)
-        fix = answer or f"{hint}Known: {', '.join(known).replace('_', '-')}."
-        draft.fault(key or "''", "no such slot or section.", fix)
+        draft.fault(key or "''", "no such slot or section.", answer or f"{hint}{listed}".rstrip())
+        listed = listed if answer else ""  # once is enough
     for key, value in draft.raw.items():
         if key not in kinds.lists and not isinstance(value, dict):
             what = "a name or a mapping of keys" if key in kinds.slots else "a mapping of keys"

@@ -13,6 +13,7 @@ from pathlib import Path
 from mt_core.errors import UnknownComponentError
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonicalize, words
+from mt_train.config.foreign_answers import answer_component
 from mt_train.plugins.hub import is_there
 
 FILE = "shipped.json"
@@ -44,6 +45,8 @@ def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
             raise UnknownComponentError(
                 f"no {words(kind)} is named {name!r}, which is a path here: --{key} {name} gives it"
             ) from error
+        if (answer := answer_component(kind, canonicalize(name))) and host.offers(kind):
+            raise UnknownComponentError(f"no {words(kind)} named {name!r}. {answer}") from error
         raise
 
 

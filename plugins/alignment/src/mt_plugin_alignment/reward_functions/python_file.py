@@ -37,7 +37,15 @@ class PythonReward:
         module = _load(path)
         function = getattr(module, config.function, None)
         if not callable(function):
-            raise UsageError(f"{path} has no function {config.function!r}; name it with --rewards.python.function")
+            own = [
+                name
+                for name, each in vars(module).items()
+                if getattr(each, "__module__", "") == module.__name__ and callable(each)
+            ]
+            there = f", but {', '.join(own)}" if own else ""
+            raise UsageError(
+                f"{path} has no function {config.function!r}{there}; name it with --rewards.python.function"
+            )
         self._function, self.weight, self.timeout = function, config.weight, config.timeout
         self.file = module.__file__
 
@@ -54,8 +62,12 @@ def _load(path: Path) -> ModuleType:
     """
     name = f"mt_reward_of_user_{uuid4().hex}"  # two rewards may be the same file, and no module of the user's has this name
     spec = importlib.util.spec_from_file_location(name, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise UsageError(f"--rewards.python.path {path} is no Python file")
+    if not path.is_file():
+        raise UsageError(
+            f"--rewards.python.path: {path.absolute()} does not exist; write a file with a function score(answers)"
+        )
+    if spec is None or spec.loader is None:
+        raise UsageError(f"--rewards.python.path {path} is no Python file; its name has to end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
