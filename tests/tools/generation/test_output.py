@@ -35,7 +35,8 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 BAD = {
-    "no JSON": ('{"prompt": ', "not JSON: "),
+    "no JSON": ("The", 'write an object such as {"prompt": "…"} on each line'),
+    "text for a prompt": ('{"text": "x"}', "needs prompt or messages, and one of them only; it has text"),
     "no object": ('["x"]', "a line is an object"),
     "no prompt": ('{"text_": "x"}', "needs prompt or messages, and one of them only; it has text_"),
     "both": ('{"prompt": "x", "messages": []}', "one of them only; it has prompt, messages"),

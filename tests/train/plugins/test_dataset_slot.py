@@ -83,3 +83,16 @@ def test_a_path_that_names_no_dataset_is_told_with_the_endings_that_do(path: Any
     assert ".jsonl" in said
     assert "--dataset NAME" in said
     assert "no such key" not in said
+
+
+@pytest.mark.parametrize("name", [{}, {"name": "jsonl"}])
+def test_files_with_commas_between_them_are_told_how_several_are_given(name: dict[str, str], tmp_path: Path) -> None:
+    one, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for file in (one, other):
+        file.write_text('{"text": "x"}')
+    with pytest.raises(ConfigError) as caught:
+        resolve({"model": "llama", "dataset": {**name, "path": f"{one},{other}"}}, HOST)
+    (fault,) = caught.value.faults
+    assert "names 2 files. Several are a folder or a pattern in quotes ('data/*.jsonl')" in str(fault)
+    (both := tmp_path / "a.jsonl,b.jsonl").write_text('{"text": "x"}')
+    assert resolve({"model": "llama", "dataset": {"path": str(both)}}, HOST).config.dataset.name == "jsonl"

@@ -82,12 +82,14 @@ def _row(raw: bytes, line: int) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 (byte {error.start} of the line); save the file as UTF-8") from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from error
+        raise ValueError(
+            f'not JSON: {error.msg} at column {error.colno}; write an object such as {{"prompt": "…"}} on each line'
+        ) from error
     if not isinstance(content, dict):
         raise ValueError(f'a line is an object such as {{"prompt": "…"}}, got {shorten(content)}')
+    _check_prompt(content)
     if taken := [key for key in WRITTEN if key in content]:
         raise ValueError(f"has {', '.join(taken)}, which the output writes itself; rename it")
-    _check_prompt(content)
     identity = content.get("id", line)
     if type(identity) not in (str, int):
         raise ValueError(f"id must be a text or a whole number, got {shorten(identity)}")

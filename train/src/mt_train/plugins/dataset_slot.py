@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mt_train.plugins.draft import Draft
+from mt_train.plugins.hub import is_there
 
 READERS = {
     ".jsonl": "jsonl",
@@ -33,7 +34,10 @@ _PACKED = (".gz", ".zst", ".bz2", ".xz")
 def name_dataset(draft: Draft) -> None:
     """Name the dataset by the ending of its path, where a run gives a path alone; an ending that names none is a fault."""
     given = draft.raw.get("dataset")
-    if not isinstance(given, dict) or given.get("name") is not None or not given.get("path"):
+    if not isinstance(given, dict) or not given.get("path"):
+        return
+    _refuse_commas(draft, given["path"])
+    if given.get("name") is not None:
         return
     if reader := reader_of(given):
         given["name"] = reader
@@ -44,6 +48,19 @@ def name_dataset(draft: Draft) -> None:
             f"no dataset follows from {given.pop('path')!r}: each file has to end in one of {', '.join(READERS)}, all for one dataset.",
             "Correct the path, or name the dataset that reads it: --dataset NAME.",
         )
+
+
+def _refuse_commas(draft: Draft, path: Any) -> None:
+    """Report a path that is several files with commas between them, as other options take their values."""
+    parts = path.split(",") if isinstance(path, str) else []
+    if (
+        len(parts) < 2
+        or is_there(Path(path))
+        or not all(each.strip() and is_there(Path(each.strip())) for each in parts)
+    ):
+        return
+    fix = f"Several are a folder or a pattern in quotes ('data/*{_ending(parts[0])}'), or sets of --dataset concat."
+    draft.fault("dataset.path", f"is one path, and {path!r} names {len(parts)} files.", fix)
 
 
 def reader_of(given: Mapping[str, Any]) -> str | None:
