@@ -130,3 +130,9 @@ def test_runs_without_encoders_leave_rows_as_they_are() -> None:
     rules = Rules(max_len=64, truncation="drop")
     assert rules.prepare(given[0]) == (given[0], 0)
     assert rules.prepare(given[0])[0] is given[0]
+
+
+def test_a_row_without_an_id_is_told_where_it_comes_from(rules: Rules) -> None:
+    rows: Any = RowsInMemory([{"prompt": "a", "response": "b"}])
+    with pytest.raises(DataError, match=r"row 0 of the dataset has no 'id': its row\(index\) names the place"):
+        encode(rows, [0], Letters(), rules)

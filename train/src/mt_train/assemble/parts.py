@@ -24,6 +24,7 @@ from mt_core.plugins.host import Offer
 from mt_train.assemble.run_encoder import RunEncoder, refuse_shared_kinds
 from mt_train.config.run import RunConfig, SlotRef
 from mt_train.plugins.composition import Part, Uses, with_parts
+from mt_train.plugins.dataset_slot import check_dataset
 from mt_train.plugins.lock import lock_content
 from mt_train.plugins.resolve import Resolved
 from mt_train.plugins.saved_adapter import SavedAdapter
@@ -103,6 +104,7 @@ class Parts:
         """Open the source of a split, perhaps with other options; ``None`` where the dataset has no such split."""
         wanted = self.config.dataset.options if options is None else options
         built: Dataset | Stream | None = self._build("dataset", wanted, split=split)
+        check_dataset(built, self.offers["dataset"])
         return built
 
     def objective(self, tokenizer: Tokenizer, template: Template) -> Objective:

@@ -68,6 +68,10 @@ def encode(dataset: Dataset, indices: Iterable[int], objective: Objective, rules
     def read(index: int) -> Row:
         waiting.append([index, 0])
         row = dataset.row(index)
+        if "id" not in row:
+            raise DataError(
+                f"row {index} of the dataset has no 'id': its row(index) names the place, as 'rows.jsonl:7', for messages"
+            )
         if rules.media is not None:
             samples.report.look_again(archives_in(row, rules.media))
         row, parts = rules.prepare(row)
