@@ -30,6 +30,7 @@ ALLOWED: dict[str, list[Any]] = {
     "experts": [None],
     "plugins": [{}],
     "evaluation": [{}],
+    "seconds": [1.5, 1e308],
 }
 """Odd values that a field may have nevertheless."""
 
@@ -54,6 +55,7 @@ WITHIN: list[tuple[str, Any]] = [
     ("base", {"model.safetensors": 3}),
     ("pending", {"step": 1}),
     ("total_steps", 0),
+    ("seconds", -0.5),
 ]
 
 
