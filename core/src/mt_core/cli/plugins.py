@@ -92,7 +92,9 @@ def _parser() -> argparse.ArgumentParser:
 def _host(arguments: argparse.Namespace) -> PluginHost:
     from mt_core.plugins.host import PluginHost
 
-    return PluginHost.discover(Selection.from_environment(arguments.block_plugin))
+    host = PluginHost.discover(Selection.from_environment(arguments.block_plugin))
+    _warn(host.unused_names)
+    return host
 
 
 def answer(arguments: argparse.Namespace, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
@@ -101,18 +103,15 @@ def answer(arguments: argparse.Namespace, facts: Mapping[str, Any], lines: Itera
     print(json.dumps(redact_values(told), indent=2) if arguments.json else redact("\n".join(lines)))
 
 
-def _warn(notices: Iterable[str]) -> list[str]:
-    listed = list(notices)
-    for notice in listed:
+def _warn(notices: Iterable[str]) -> None:
+    for notice in notices:
         print(redact(f"warning: {notice}"), file=sys.stderr)
-    return listed
 
 
 def list_plugins(arguments: argparse.Namespace) -> None:
     """``list`` and ``recipes``."""
     if arguments.components:
         host = _host(arguments)
-        _warn(host.unused_names)
         plugins = [plugin_report(plugin, arguments.kind) for plugin in host.plugins]
         answer(arguments, {"plugins": plugins}, component_lines(plugins, screen_width()))
         return
@@ -126,7 +125,6 @@ def list_plugins(arguments: argparse.Namespace) -> None:
 def describe(arguments: argparse.Namespace) -> None:
     """``info``."""
     host = _host(arguments)
-    _warn(host.unused_names)
     chosen = [(plugin, offers) for plugin in host.plugins if (offers := _offers_of(plugin, arguments.name)) is not None]
     if not chosen:
         raise _unknown_error("plugin or component", arguments.name, host.plugins)
@@ -156,11 +154,10 @@ def check(arguments: argparse.Namespace) -> int:
     chosen = [plugin for plugin in host.plugins if arguments.name is None or _is(plugin, arguments.name)]
     if not chosen and arguments.name is not None:
         raise _unknown_error("plugin", arguments.name, host.plugins)
-    notices = _warn(host.unused_names)
     reports = [plugin_report(plugin) | {"problems": problems(plugin, host)} for plugin in chosen]
     answer(arguments, {"plugins": reports}, check_lines(reports, screen_width()))
     failed = arguments.name is not None and any(plugin.status == "failed" for plugin in chosen)
-    wrong = bool(notices) or any(report["problems"] for report in reports)
+    wrong = bool(host.unused_names) or any(report["problems"] for report in reports)
     return int(failed or (arguments.strict and wrong))
 
 
