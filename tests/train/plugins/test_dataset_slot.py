@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mt_core.errors import ComponentError, ConfigError
+from mt_core.errors import ConfigError
 from mt_train.assemble.discovery import load_plugins
-from mt_train.plugins.dataset_slot import MARKED_FOLDERS, READERS, check_dataset, reader_of
+from mt_train.plugins.dataset_slot import MARKED_FOLDERS, READERS, reader_of
 from mt_train.plugins.resolve import resolve
 
 HOST = load_plugins()
@@ -96,18 +96,3 @@ def test_files_with_commas_between_them_are_told_how_several_are_given(name: dic
     assert "names 2 files. Several are a folder or a pattern in quotes ('data/*.jsonl')" in str(fault)
     (both := tmp_path / "a.jsonl,b.jsonl").write_text('{"text": "x"}')
     assert resolve({"model": "llama", "dataset": {"path": str(both)}}, HOST).config.dataset.name == "jsonl"
-
-
-def test_a_dataset_without_the_methods_of_one_is_named_with_what_it_lacks() -> None:
-    class Rows:
-        def rows(self, index: int) -> None: ...
-
-        def __len__(self) -> int:
-            return 1
-
-    offer = HOST.get("dataset", "jsonl")
-    with pytest.raises(
-        ComponentError, match=r"dataset 'jsonl' of mt-plugin-standard .* builds a Rows without row; define"
-    ):
-        check_dataset(Rows(), offer)
-    check_dataset(None, offer)  # it has no such split

@@ -23,8 +23,8 @@ from mt_core.media import EncoderComponent, EncoderConfig
 from mt_core.plugins.host import Offer
 from mt_train.assemble.run_encoder import RunEncoder, refuse_shared_kinds
 from mt_train.config.run import RunConfig, SlotRef
+from mt_train.plugins.built import check_built
 from mt_train.plugins.composition import Part, Uses, with_parts
-from mt_train.plugins.dataset_slot import check_dataset
 from mt_train.plugins.lock import lock_content
 from mt_train.plugins.resolve import Resolved
 from mt_train.plugins.saved_adapter import SavedAdapter
@@ -104,7 +104,6 @@ class Parts:
         """Open the source of a split, perhaps with other options; ``None`` where the dataset has no such split."""
         wanted = self.config.dataset.options if options is None else options
         built: Dataset | Stream | None = self._build("dataset", wanted, split=split)
-        check_dataset(built, self.offers["dataset"])
         return built
 
     def objective(self, tokenizer: Tokenizer, template: Template) -> Objective:
@@ -246,7 +245,9 @@ class Parts:
     def _build(self, place: str, *arguments: Any, **keywords: Any) -> Any:
         """Build a component, its parts first. What that is, its kind says: whoever calls this gives it its type."""
         made = with_parts(self.made_of.get(place), self.uses.get(place, {}), keywords)
-        return self.offers[place].component.build(*arguments, **made)
+        built = self.offers[place].component.build(*arguments, **made)
+        check_built(built, self.offers[place])
+        return built
 
     # ------------------------------------------------------------------------------------------ what components declare
 

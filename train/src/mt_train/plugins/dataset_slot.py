@@ -7,9 +7,6 @@ from fnmatch import filter as filter_names
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mt_core.errors import ComponentError
-from mt_core.plugins.host import Offer
-from mt_core.protocols import Stream
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.hub import is_there
 
@@ -94,13 +91,3 @@ def _names(path: str) -> list[str]:
 def _ending(name: str) -> str:
     endings = [each.lower() for each in PurePosixPath(name).suffixes]
     return next((each for each in reversed(endings) if each not in _PACKED), "")
-
-
-def check_dataset(built: object, offer: Offer) -> None:
-    """Raise ``ComponentError`` where what a dataset built is neither a stream nor has the methods of ``mt_core.Dataset``."""
-    lacking = [name for name in ("row", "__len__") if not hasattr(built, name)]
-    if built is not None and not isinstance(built, Stream) and lacking:
-        raise ComponentError(
-            f"dataset {offer.component.name!r} of {offer.plugin.label} builds a {type(built).__name__} without"
-            f" {' and '.join(lacking)}; define row(index) and __len__(), as mt_core.Dataset has them"
-        )

@@ -1,0 +1,36 @@
+"""Objects that components build, compared with the protocol that their kind names: a method that lacks is told before it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from mt_core.errors import ComponentError
+from mt_core.kinds import CORE_KINDS
+from mt_core.plugins.host import Offer
+from mt_core.protocols import Stream
+
+
+def check_built(built: object, offer: Offer) -> None:
+    """Raise ``ComponentError`` where what a component built lacks members of the protocol of its kind (``Kind.returns``).
+
+    ``None`` is left alone: a split that a dataset has not, a quantizer that stores nothing. A dataset may be a ``Stream`` instead.
+    """
+    kind = CORE_KINDS.get(offer.kind)
+    if built is None or kind is None or (kind.name == "dataset" and isinstance(built, Stream)):
+        return
+    module, _, name = kind.returns.partition(":")
+    lacking = [each for each in _members(getattr(import_module(module), name)) if not hasattr(built, each)]
+    if lacking:
+        raise ComponentError(
+            f"{kind.words} {offer.component.name!r} of {offer.plugin.label} builds a {type(built).__name__} without"
+            f" {', '.join(lacking)}; define {'it' if len(lacking) == 1 else 'them'} as {module}.{name} has"
+            f" {'it' if len(lacking) == 1 else 'them'}"
+        )
+
+
+def _members(wanted: object) -> list[str]:
+    """Return names of methods and attributes of a protocol; none of anything else, which Python itself checks by its class."""
+    if not isinstance(wanted, type) or not getattr(wanted, "_is_protocol", False):
+        return []
+    own = [name for base in wanted.__mro__ for name in (*vars(base), *vars(base).get("__annotations__", ()))]
+    return sorted({name for name in own if not name.startswith("_")} | ({"__len__"} & vars(wanted).keys()))
