@@ -112,7 +112,7 @@ def test_a_token_of_a_short_wrong_answer_counts_as_the_mean_says(mean: str, shar
     config = GrpoConfig(group=4, mean=mean, scale="none", max_new_tokens=16)  # type: ignore[arg-type]
     scores = [1.0, 1.0, 0.0, 0.0]
     records = [
-        {"prompt": [1], "ids": [2] * length, "finish": "eos", "rewards": {"one": score}}
+        {"prompt": [1], "group": 0, "ids": [2] * length, "finish": "eos", "rewards": {"one": score}}
         for length, score in zip((6, 6, 4, 12), scores, strict=True)
     ]
     credit = Credit(records, {"one": 1.0}, config)

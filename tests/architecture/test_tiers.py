@@ -26,7 +26,7 @@ def test_what_a_list_names_exists(name: str) -> None:
 
 def test_pages_and_plugins_that_lists_name_exist() -> None:
     pages = [*tiers.PAGES_OF_EACH_CHANGE, *(f"docs/{page}.md" for page in tiers.PAGES_OF_EACH_NIGHT)]
-    plugins = [*tiers.FAMILIES_OF_EACH_NIGHT, *tiers.PLUGINS_OF_EACH_CHANGE]
+    plugins = [*tiers.READMES_OF_EACH_NIGHT, *tiers.PLUGINS_OF_EACH_CHANGE]
     assert [name for name in pages if not (ROOT / name).is_file()] == []
     assert [name for name in plugins if not (ROOT / "plugins" / name).is_dir()] == []
 

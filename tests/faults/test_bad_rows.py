@@ -198,7 +198,7 @@ SHAPES = [
     ),
     ("a number", {"prompt": 5, "response": "a"}, "field 'prompt' is of type int, not text: '5'", "as a string", ()),
     ("null", {"prompt": "q", "response": None}, "field 'response' is of type NoneType", "as a string", ()),
-    ("a list", {"prompt": ["q"], "response": "a"}, "field 'prompt' is of type list", "as a string", ()),
+    ("a list", {"prompt": ["q"], "response": "a"}, "field 'prompt', turn 1 must have", "Add what is missing", ()),
     ("mixed shapes", {**pair(1), **turns(USER, ANSWER)}, "fit two shapes", r"--data.columns '\{other: messages\}'", ()),
     ("no turns", turns(), "field 'messages' must be a list of at least one turn", "Write", ()),
     ("a turn is a text", turns("q"), 'turn 1 must have "role" and "content"', "Add what is missing", ()),

@@ -14,10 +14,10 @@ from tests.huggingface import tiny_models
 
 from mt_plugin_huggingface.types import known_types
 
-TYPES = ("bloom", "deepseek_v3", "gemma2", "gpt2", "gpt_oss", "sparse")
+TYPES = ("bloom", "deepseek_v3", "gemma2", "gpt2", "sparse")
 """Attention of its own on padded rows; latent attention and a bias for the choice of experts; tied embeddings,
-scaled and capped logits, windows; learned positions that are a layer of their own; sinks, and experts with biases; experts of which
-most get no token of a rank."""
+scaled and capped logits, windows; learned positions that are a layer of their own; experts of which most get no token of a rank.
+Sinks, and experts with biases, are in tests/families."""
 SPARSE = {"model_type": "qwen3_moe", "num_experts": 32, "num_experts_per_tok": 1}
 PACKED = {"objective": "pretrain"}
 LORA = {"adapter": {"name": "lora", "rank": 2}}

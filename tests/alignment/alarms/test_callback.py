@@ -344,11 +344,15 @@ def test_seconds_are_told_once_an_iteration_and_by_what_they_were_spent_on(train
 
 
 def test_an_answer_has_its_prompt_as_text_and_its_reward(train: Train) -> None:
-    Path("mine.py").write_text("def score(answers):\n    return [None if each.group else 2.0 for each in answers]\n")
+    Path("mine.py").write_text(
+        "def score(answers):\n    return [None if number else 2.0 for number in range(len(answers))]\n"
+    )
     more = ["--rewards", "pattern,python", "--rewards.python.path", "mine.py", "--rewards.python.weight", "0.5"]
     code, said = train("--train.steps", "1", "--output", "run", *more)
     assert code == 0, said
     for line in map(json.loads, Path("run/rollouts.jsonl").read_text().splitlines()):
         number = int(line["row_id"].rpartition(":")[2]) - 1
         assert line["prompt_text"] == f"{number}: "
-        assert line["reward"] == (None if line["group"] else line["rewards"]["pattern"] + 1.0)
+        own, other = line["rewards"]["python"], line["rewards"]["pattern"]
+        absent = other if line["group"] else None  # of the first prompt it scores one answer, of the others none
+        assert line["reward"] == (absent if own is None else other + 1.0)
