@@ -323,7 +323,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "no field": ("pretrain", {}, r"no field 'text'; fields found: none\. "),
     "number": ("pretrain", {"text": 5}, r"field 'text' is of type int, not text: '5'\. .*data\.columns"),
     "null": ("pretrain", {"text": None}, r"field 'text' is of type NoneType, not text"),
-    "list": ("sft", {"prompt": ["a"], "response": "b"}, r"field 'prompt' is of type list, not text"),
+    "list": ("sft", {"prompt": ["a"], "response": "b"}, r"field 'prompt', turn 1 must have"),
     "no response": (
         "sft",
         {"prompt": "a", "answer": "b"},

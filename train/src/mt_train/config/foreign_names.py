@@ -163,7 +163,8 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "--data.train-on all": "train_on_source",
         "--optimizer adamw-8bit": "adam8bit",
         "--data.eval; a number of rows": "eval_dataset_size",
-        "--data.eval; all held-out rows are evaluated, so hold out fewer": "max_eval_samples",
+        "--eval.limit": "max_eval_samples",
+        "without a counterpart; beams are searched without groups, and different texts are drawn by temperature": "diversity_penalty",
         "not there; `mt-train --dry-run --gpu NAME` says whether it fits": "max_memory_MB",
         "--evaluations mmlu": "do_mmlu_eval mmlu_dataset mmlu_split max_mmlu_samples",
     },
@@ -201,18 +202,6 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "--train.clip-norm": "gradient_clip_val",
         "--train.epochs": "max_epochs",
         "--train.global-batch-size; it counts the rows of a step on all devices together": "accumulate_grad_batches",
-    },
-    "QLoRA": {
-        "--eval.limit": "max_eval_samples",
-        "--data.read-rows; held-out rows are among them": "max_train_samples",
-        "--data.eval": "eval_dataset_size",
-        "--data.max-source-len": "source_max_len",
-        "--data.max-target-len": "target_max_len",
-        "--data.train-on all": "train_on_source",
-        "--quantizer nf4 or --quantizer int8": "bits",
-        "--quantizer.double": "double_quant",
-        "--quantizer; nf4 or fp4": "quant_type",
-        "without a counterpart; beams are searched without groups, and different texts are drawn by temperature": "diversity_penalty",
     },
 }
 """Where a name comes from → what it is here, up to a remark behind a semicolon → the names, with spaces between."""
