@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -361,7 +362,9 @@ def test_changed_code_of_the_core_and_of_training_encodes_anew(
     code = import_module(package)
     copy = shutil.copytree(Path(*code.__path__), tmp_path / package)
     (copy / file).write_text((copy / file).read_text() + "\n# changed\n")
-    monkeypatch.setitem(sys.modules, package, SimpleNamespace(__path__=[str(copy)]))
+    stand_in = ModuleType(package)
+    vars(stand_in).update(__path__=[str(copy)], __getattr__=partial(getattr, code))
+    monkeypatch.setitem(sys.modules, package, stand_in)
     run()
     assert sorted(reads) == list(range(40))
 
