@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 from mt_core.errors import DataError, UsageError, did_you_mean
 from mt_core.generation import GenerationConfig, SamplingRules
 from mt_core.tracking.logs import notice
-from mt_tools.convert.adapter_readers import check_base_name, say_changed_base
-from mt_tools.convert.source import build_on_meta, inject_adapter, open_run, refuse_encoders
-from mt_tools.convert.writing import SHARD_BYTES, check_free
 from mt_train.assemble.choice import chosen_checkpoints
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.run_file import run_config
@@ -126,7 +123,11 @@ def export_run(
     of a model is by default that of the weights. ``tolerance`` is the largest mean difference of logits, where the command has it.
     ``plugins`` are as in ``load_run``. Raises ``MtError``, as the commands report it, and writes nothing then.
     """
-    _check_form(form, rank, dtype, tolerance)
+    from mt_tools.convert.adapter_readers import check_base_name
+    from mt_tools.convert.source import open_run
+    from mt_tools.convert.writing import check_free
+
+    _check_form(form, rank=rank, dtype=dtype, tolerance=tolerance)
     run = Path(expand(arguments.path("export_run", "run", run)))
     out = Path(expand(arguments.path("export_run", "output", output)))
     check_free(out)
@@ -145,26 +146,28 @@ def export_run(
     return out
 
 
-def _check_form(form: str, rank: int | None, dtype: str | None, tolerance: float | None) -> None:
+def _check_form(form: str, **given: Any) -> None:
+    """Raise ``UsageError`` for an unknown form, and for an argument that it does not take, or that is none."""
     if form not in _FORMS:
         raise arguments.refuse("export_run", "form", form, " or ".join(map(repr, _FORMS)))
-    if dtype is not None and (form != "model" or dtype not in arguments.DTYPES[1:]):
-        allowed = f"{', '.join(arguments.DTYPES[1:])} or None" if form == "model" else f"None with form={form!r}"
-        raise arguments.refuse("export_run", "dtype", dtype, allowed)
+    for name, value in given.items():
+        if value is not None and name not in _FORMS[form]:
+            raise arguments.refuse("export_run", name, value, f"None with form={form!r}")
+    rank, dtype, tolerance = given["rank"], given["dtype"], given["tolerance"]
     if rank is not None:
-        if form != "lora":
-            raise arguments.refuse("export_run", "rank", rank, f"None with form={form!r}")
         arguments.check_whole_number("export_run", "rank", rank, 1)
-    if tolerance is not None:
-        is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
-        if form == "adapter" or not is_number or not 0 <= tolerance < math.inf:
-            allowed = "None with form='adapter'" if form == "adapter" else "a number from 0 on, or None"
-            raise arguments.refuse("export_run", "tolerance", tolerance, allowed)
+    if dtype is not None and dtype not in arguments.DTYPES[1:]:
+        raise arguments.refuse("export_run", "dtype", dtype, f"{', '.join(arguments.DTYPES[1:])} or None")
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if tolerance is not None and not (is_number and 0 <= tolerance < math.inf):
+        raise arguments.refuse("export_run", "tolerance", tolerance, "a number from 0 on, or None")
 
 
 def _write_model(source: Source, out: Path, host: PluginHost, dtype: str | None, tolerance: float | None) -> None:
     from mt_tools.convert.adapter_merge import merge
     from mt_tools.convert.folder import convert
+    from mt_tools.convert.source import build_on_meta, inject_adapter
+    from mt_tools.convert.writing import SHARD_BYTES
 
     if inject_adapter(source, build_on_meta(source.parts)):
         merge([(source, 1.0)], out, host, dtype=dtype, shard_bytes=SHARD_BYTES, tolerance=tolerance, say=notice)
@@ -179,6 +182,8 @@ def _write_adapter(
 ) -> None:
     from mt_tools.convert.adapter import export_adapter
     from mt_tools.convert.adapter_lora import export_as_lora
+    from mt_tools.convert.adapter_readers import say_changed_base
+    from mt_tools.convert.source import refuse_encoders
 
     refuse_encoders(source.path, source.parts)
     say_changed_base(source, host, notice)
@@ -188,7 +193,8 @@ def _write_adapter(
         export_adapter(source, out, notice)
 
 
-_FORMS = ("model", "adapter", "lora")
+_FORMS = {"model": ("dtype", "tolerance"), "adapter": (), "lora": ("rank", "tolerance")}
+"""Form of an export → the arguments of ``export_run`` that it takes, beside those of all."""
 _ASKED = (
     "a mapping of what counts over the model's own config, such as {'dataset': {'name': 'jsonl', 'path': 'rows.jsonl'}}"
 )

@@ -83,13 +83,14 @@ def too_long(path: Path, line: int) -> DataError:
     )
 
 
-def text_start(path: Path) -> int:
-    """Return the offset of the text, after a UTF-8 byte order mark. A UTF-16 mark is refused."""
-    with path.open("rb") as file:
-        head = file.read(len(codecs.BOM_UTF8))
+def text_start(path: Path, head: bytes | None = None) -> int:
+    """Return the offset of the text, after a UTF-8 byte order mark; ``head`` is how it begins, if known. A UTF-16 mark is refused."""
+    if head is None:
+        with path.open("rb") as file:
+            head = file.read(len(codecs.BOM_UTF8))
     if head.startswith(_UTF16):
         raise DataError(f"{path} is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
-    return len(codecs.BOM_UTF8) if head == codecs.BOM_UTF8 else 0
+    return len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
 
 
 class Piece(NamedTuple):

@@ -92,9 +92,10 @@ def normalise_each(
 
     counted = weights_R != 0
     missing_RPG = np.isnan(scores_RPG[counted])
-    absent_RP1 = missing_RPG.all(2, keepdims=True)
-    is_other_RP1 = absent_RP1 & ~absent_RP1.all(0) if scores_RPG.shape[2] > 1 else np.zeros_like(absent_RP1)
-    missing_PG = (missing_RPG & ~is_other_RP1).any(0)
+    scores_none_RP1 = missing_RPG.all(2, keepdims=True)
+    if scores_RPG.shape[2] > 1:  # as ``weights_by_group`` leaves such rewards out of the sums
+        missing_RPG &= ~scores_none_RP1 | scores_none_RP1.all(0)
+    missing_PG = missing_RPG.any(0)
     total_PG = np.zeros(scores_RPG.shape[1:])
     for number in np.flatnonzero(counted):
         own_PG = np.where(missing_PG, np.nan, scores_RPG[number])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 from collections.abc import Iterable, Iterator
 from os.path import expanduser
@@ -12,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mt_core import DataError, Row
-from mt_core.files import MOST_ROW_BYTES, FileConfig, Piece, json_object, pieces_of, too_long
+from mt_core.files import MOST_ROW_BYTES, FileConfig, Piece, json_object, pieces_of, text_start, too_long
 
 _PIPED = 1 << 16
 """Bytes that are taken from a pipe at once, where so many are there."""
@@ -110,21 +109,20 @@ def _pieces(path: Path, content: Iterable[bytes], line: int = 0, offset: int = 0
     try:
         for number, text in enumerate(_lines(content, path, line), start=line + 1):
             begin, offset = offset, offset + len(text)
-            if not begin and text.startswith(codecs.BOM_UTF8):
-                begin, text = len(codecs.BOM_UTF8), text.removeprefix(codecs.BOM_UTF8)
+            if not begin:
+                begin = text_start(path, text)
+                text = text[begin:]
             if text.strip():
                 if is_first:
-                    _refuse_other_form(path, text)
+                    _refuse_array(path, text)
                 is_first = False
                 yield Piece(path, number, begin, text)
     except OSError as error:
         raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
 
 
-def _refuse_other_form(path: Path, text: bytes) -> None:
-    """Raise ``DataError`` where the first text of a file shows that none of it is JSON lines in UTF-8."""
-    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise DataError(f"{path} is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
+def _refuse_array(path: Path, text: bytes) -> None:
+    """Raise ``DataError`` where the first text of a file begins a JSON array."""
     if text.lstrip().startswith(b"["):
         raise DataError(
             f"{path} is a JSON array, and a stream has one JSON object per line. Write it so (jq -c '.[]' {path.name}), or read it with"

@@ -29,7 +29,6 @@ from mt_train.command import (
 
 from .folder import BEST, Folder
 from .process import STOPPED
-from .refusals import search_notices
 from .request import Search, Settings, prepare
 from .searching import SearchResult, begin, go_on, has_tried_all, new_folder, with_options
 from .space import size
@@ -107,7 +106,7 @@ def _main(words: list[str]) -> int:
         )
     folder, wanted, goes_on = _read_request(line, kinds)
     if "dry_run" in line.flags:
-        for note in search_notices(wanted.raw, wanted.space, prunes=wanted.settings.prune != "none"):
+        for note in wanted.notices():
             notice(note)
         print(describe(wanted))
         return 0

@@ -13,7 +13,7 @@ from mt_core import ConfigError, Fault, MtConfig
 from mt_train.command import faults_of, merge, write_yaml
 
 from .pruning import METRIC
-from .refusals import refusals
+from .refusals import refusals, search_notices
 from .space import Dimension, read_space, size, with_values
 
 TRIALS = 20
@@ -73,6 +73,10 @@ class Search:
     def trials(self) -> int:
         """Return how many trials there will be."""
         return self.settings.trials or (size(self.space) if self.settings.sampler == "grid" else None) or TRIALS
+
+    def notices(self) -> list[str]:
+        """Return what the search does that is likely not meant."""
+        return search_notices(self.raw, self.space, prunes=self.settings.prune != "none")
 
     def with_trials(self, trials: int) -> Search:
         """Return the same search with another number of trials."""

@@ -14,7 +14,6 @@ from mt_train.command import duration, expand, installed_kinds, merge, next_run_
 
 from .folder import Folder, refuse_other, unusable_error
 from .process import STOPPED, Order, Runner, Watch, last_words
-from .refusals import search_notices
 from .request import Search, prepare
 from .space import option_text, size
 from .trials import Trial, read_run
@@ -87,7 +86,7 @@ def begin(folder: Folder, wanted: Search, runner: Runner | None = None) -> Searc
     """A new search. Raises ``UsageError`` where the folder has one."""
     if not folder.is_new():
         raise unusable_error(folder.path)
-    for note in search_notices(wanted.raw, wanted.space, prunes=wanted.settings.prune != "none"):
+    for note in wanted.notices():
         notice(note)
     with folder.hold():
         if not folder.is_new():

@@ -19,12 +19,9 @@ def asking_faults(arguments: argparse.Namespace) -> Iterator[str]:
     given = {"prompt": arguments.prompt is not None, "chat": arguments.chat, "prompts": arguments.prompts is not None}
     ways = [name for name, is_given in given.items() if is_given]
     if len(ways) != 1:
-        turn = (
-            "; a turn of --chat is a line of standard input: echo TEXT | mt-generate … --chat"
-            if ways[:2] == ["prompt", "chat"]
-            else ""
-        )
-        yield f"give one of --prompt TEXT, --chat, or --prompts FILE with --out FILE; got {', '.join(ways) or 'none'}{turn}"
+        turn = "; a turn of --chat is a line of standard input: echo TEXT | mt-generate … --chat"
+        remark = turn if ways[:2] == ["prompt", "chat"] else ""
+        yield f"give one of --prompt TEXT, --chat, or --prompts FILE with --out FILE; got {', '.join(ways) or 'none'}{remark}"
         return
     if arguments.prompt == "":
         yield "the prompt is empty; give some text to continue, for instance --prompt 'The '"

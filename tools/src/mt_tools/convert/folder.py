@@ -73,9 +73,7 @@ def write_folder(
     word = write_tensors(stage, loaders, dtype=dtype, shard_bytes=shard_bytes, shapes=shapes, unconverted=kept)
     files.check_complete()
     write_beside(stage, beside)
-    write_json(
-        stage / CONFIG, _model_config(source, whole)
-    )  # transformers takes the tokenizer's class from its model type
+    write_json(stage / CONFIG, _model_config(source, whole))  # its model type gives transformers the tokenizer's class
     ids, ends = _tokenizer_files(source, stage, say, whole)
     _write_config(source, stage, ids, ends, word, whole)
     if whole is not None:
@@ -87,18 +85,20 @@ def write_folder(
 
 def _model_config(source: Source, whole: WholeModel | None) -> dict[str, Any]:
     """Return what the family writes into ``config.json``, without the ids of the tokenizer."""
-    assert source.writer.exported is not None, "opened() chose a format that writes"
-    exported = dict(source.writer.exported(source.parts.config.model.options))
+    exported = _exported(source)
     return exported if whole is None else dict(whole.config(exported, {}))
+
+
+def _exported(source: Source) -> dict[str, Any]:
+    assert source.writer.exported is not None, "open_source() chose a format that writes"
+    return dict(source.writer.exported(source.parts.config.model.options))
 
 
 def _write_config(
     source: Source, stage: Path, ids: Mapping[str, Any], ends: Sequence[int], word: str, whole: WholeModel | None = None
 ) -> None:
     """``config.json`` and ``generation_config.json``, with all tokens that end a text (``ends``)."""
-    options = source.parts.config.model.options
-    assert source.writer.exported is not None, "opened() chose a format that writes"
-    exported = source.writer.exported(options)
+    exported = _exported(source)
     content = {**exported, **ids, "torch_dtype": word}
     if source.parts.objective_component.head == "own":
         content = classifier_config(content, ends)

@@ -41,9 +41,8 @@ def generate(
 def describe_empty(found: Generation, tokenizer: Tokenizer) -> str:
     """Say why a text shows nothing, which looks like a command that did nothing."""
     why = "blanks alone" if found.ids else "no text: its first token ended it"
-    return (
-        f"the model wrote {why}{'; it has a chat template: --chat asks it in turns' if tokenizer.chat_template else ''}"
-    )
+    turns = "; it has a chat template: --chat asks it in turns" if tokenizer.chat_template else ""
+    return f"the model wrote {why}{turns}"
 
 
 def _place(index: int, count: int) -> str:

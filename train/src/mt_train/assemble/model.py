@@ -59,9 +59,8 @@ def build_engine(
     experts = ExpertRanks(plan.expert, process) if plan.expert > 1 else None
     dtypes = frozen_dtypes(parts, plan, checkpoint)
     given: dict[str, Any] = {"settings": settings, "deepspeed": deepspeed, "experts": experts, "dtypes": dtypes}
-    with (
-        preserve_random_state()
-    ):  # layers draw values of their own, or none, by how they are built: dropout draws the same
+    # layers draw values of their own, or none, by how they are built: dropout draws the same
+    with preserve_random_state():
         model, stage = _build_base(parts, plan=plan, process=process, **given)
     if experts is not None:
         experts.connect(model)

@@ -40,7 +40,8 @@ def with_places(raw: Mapping[str, Any], folder: Path, *, is_whole: bool) -> dict
         elif isinstance(path, list | tuple):
             listed = [_beside(each, folder) if isinstance(each, str) else each for each in path]
             found[section] = {**given, key: listed}
-    found |= {"encoders": [_encoder_beside(each, folder) for each in _encoders(found)]} if _encoders(found) else {}
+    if encoders := _encoders(found):
+        found["encoders"] = [_encoder_beside(each, folder) for each in encoders]
     model = found.get("model")
     weights = model.get("weights") if isinstance(model, Mapping) else None
     if is_whole and isinstance(model, Mapping) and isinstance(weights, str) and _is_gone(weights):

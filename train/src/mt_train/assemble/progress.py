@@ -60,6 +60,7 @@ def saved_progress(
 
 
 def _record_of(values: Mapping[str, Any]) -> StepRecord:
+    # of a stream the epoch is unknown, where another null is a NaN that JSON has no word for
     known = {key: value for key, value in values.items() if key != "epoch" or value is not None}
     return StepRecord(**_with_nan(known))
 

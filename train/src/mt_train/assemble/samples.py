@@ -19,7 +19,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.data.samples import EncodedSamples
 from mt_train.data.templates import build_template
 from mt_train.engine.engine import Engine
-from mt_train.engine.lock_step import LockStep
+from mt_train.engine.lock_step import forwards_of
 from mt_train.evaluate.figures import prompt_ids
 from mt_train.generation.continuation import continue_prompts
 from mt_train.generation.forward import Forward, last_logits
@@ -135,20 +135,14 @@ class Samples:
         self, engine: Engine, writer: SampleWriter | None, read_media: Callable[[Batch], Batch] | None
     ) -> None:
         """``writer`` is there on rank 0."""
-        self.writer = writer
-        self._engine, self._read_media = engine, read_media
+        self._engine, self._writer, self._read_media = engine, writer, read_media
 
     @classmethod
     def of(cls, parts: Parts, data: RunData, engine: Engine, output: Path | None) -> Samples | None:
         """Return the texts that a run asks for; ``None``, on every rank, where there are none, or nobody can write any: where no rank has
         whole rows and all layers, and where scores are trained instead of the language head."""
-        config = parts.config
-        if (
-            output is None
-            or not len(data.held_out)
-            or not config.eval.samples
-            or parts.objective_component.head == "own"
-        ):
+        config, trains_scores = parts.config, parts.objective_component.head == "own"
+        if output is None or not len(data.held_out) or not config.eval.samples or trains_scores:
             return None
         if not engine.plan.writes_texts:
             if engine.process.is_main:
@@ -173,8 +167,17 @@ class Samples:
 
     def write(self, step: int, *, longest: int) -> list[dict[str, Any]]:
         """Write the texts after this step, up to ``longest`` tokens with their prompts, and return them on rank 0. Collective."""
-        model = self._engine.module.model
-        if self._engine.plan.forward_alone:
-            return [] if self.writer is None else self.writer.write(model, step, longest=longest)
-        with LockStep(self._engine, self._read_media) as forward:
-            return [] if self.writer is None else self.writer.write(model, step, longest=longest, forward=forward)
+        with forwards_of(self._engine, self._read_media) as forward:
+            if self._writer is None:
+                return []
+            return self._writer.write(self._engine.module.model, step, longest=longest, forward=forward)
+
+    def cut_back(self, step: int) -> None:
+        """See ``SampleWriter``."""
+        if self._writer is not None:
+            self._writer.cut_back(step)
+
+    def close(self) -> None:
+        """See ``SampleWriter``."""
+        if self._writer is not None:
+            self._writer.close()

@@ -27,7 +27,7 @@ from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
 from mt_train.assemble.rollouts import make_rollouts
 from mt_train.assemble.run_state import RunState
-from mt_train.assemble.samples import Samples, SampleWriter
+from mt_train.assemble.samples import Samples
 from mt_train.assemble.save_interval import interval_of
 from mt_train.assemble.saving import Saver, tell_saved
 from mt_train.assemble.stopping import Stopper
@@ -106,7 +106,7 @@ class Session:
             self.parts,
             self.output,
             progress,
-            [file for file in (self._sample_writer, self.evaluations, self.rollouts) if file is not None],
+            [file for file in (self.samples, self.evaluations, self.rollouts) if file is not None],
             total_steps=self.total_steps,
             is_main=self.process.is_main,
             checkpoint=checkpoint,
@@ -153,8 +153,8 @@ class Session:
         )
         if self.process.is_main:
             recorder.finish()
-            if self._sample_writer is not None:
-                self._sample_writer.close()
+            if self.samples is not None:
+                self.samples.close()
             self.evaluations.close()
             if self.rollouts is not None:
                 self.rollouts.close()
@@ -252,10 +252,6 @@ class Session:
             with self.engine.use_averaged_weights():
                 return self.rollouts.evaluate(list(self.held_out.samples))
         return self.engine.evaluate(self.held_out.batches(), self.stopper.should_stop)
-
-    @property
-    def _sample_writer(self) -> SampleWriter | None:
-        return None if self.samples is None else self.samples.writer
 
     @property
     def _evaluates(self) -> bool:

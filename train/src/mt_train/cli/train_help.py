@@ -107,7 +107,7 @@ def _search(host: PluginHost, raw: Mapping[str, Any], word: str) -> list[str]:
 
 
 def _has_word(line: str, short: str) -> bool:
-    """Whether the name of an option is the word, or has it in its parts behind the slot or section; a shorter one is in too many."""
+    """Return whether the name of an option is the word, or has it in its parts behind the slot or section; a shorter one is in too many."""
     key = line.split()[0].partition(".")[2]
     return key.rpartition(".")[2] == short or (len(short) >= _SHORTEST and short in key)
 

@@ -38,7 +38,7 @@ class EpochRows:
             start = self._begins[number + 1]
         return rows
 
-    def passed(self, row: int) -> float:
+    def share_before(self, row: int) -> float:
         """Return the share of the epoch's samples that come before ``row``, which there has to be; exact where windows begin."""
         number = bisect_right(self._begins, row) - 1
         first = number * self._window

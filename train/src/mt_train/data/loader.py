@@ -160,8 +160,8 @@ class Loader:
             names = self.samples.row_ids.of(np.fromiter(chain.from_iterable(step), np.int64))
             batches = [self._batch(part) for part in self._share(step)]
             self._read_ahead(position)
-            passed = rows.passed(position.row) if position.row else 0.0
-            yield Window(batches, names, position, epoch, passes=position.epoch + passed)
+            share = rows.share_before(position.row) if position.row else 0.0
+            yield Window(batches, names, position, epoch, passes=position.epoch + share)
 
     def _read_ahead(self, position: Position) -> None:
         """Begin to read the media of the next step, where it is of the same epoch."""

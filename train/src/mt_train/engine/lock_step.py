@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor, nn
 
 from mt_core.nn import Batch, KVCache, TrainModel
 from mt_train.engine.engine import Engine
 from mt_train.engine.processes import all_reduce
-from mt_train.generation.forward import ReadMedia
+from mt_train.generation.forward import Forward, ReadMedia, last_logits
+
+
+def forwards_of(engine: Engine, read_media: ReadMedia | None = None) -> AbstractContextManager[Forward]:
+    """Return the forward with which a rank writes texts: alone where it can run the model so, else in lock step with the others."""
+    return nullcontext(last_logits) if engine.plan.forward_alone else LockStep(engine, read_media)
 
 
 class LockStep:

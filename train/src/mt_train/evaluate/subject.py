@@ -19,7 +19,7 @@ from mt_core.generation import Generation, GenerationConfig
 from mt_core.protocols import Template
 from mt_core.rows import Row, Sample
 from mt_train.engine.engine import Engine
-from mt_train.engine.lock_step import LockStep
+from mt_train.engine.lock_step import forwards_of
 from mt_train.engine.processes import agree, all_reduce, gather_texts
 from mt_train.evaluate.paper import Encode
 from mt_train.evaluate.reading import read_values
@@ -166,9 +166,7 @@ class LiveSubject(LoadedSubject):
     def _write(
         self, prompts: Sequence[PromptIds], config: GenerationConfig, indices: Sequence[int]
     ) -> list[Generation]:
-        if self._engine.plan.forward_alone:
-            return self._continue(prompts, config, indices)
-        with LockStep(self._engine, self._loaded.read_media) as forward:
+        with forwards_of(self._engine, self._loaded.read_media) as forward:
             return self._continue(prompts, config, indices, forward)
 
     def _refuse_to_go_on(self) -> None:

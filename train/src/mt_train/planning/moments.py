@@ -54,7 +54,7 @@ def _transforms_bytes(transform: GradientTransform, group: Mapping[str, Any], na
     try:
         return _kept_by(transform, whole, torch.device("meta"))
     except (RuntimeError, TypeError):  # how tensors without memory refuse to tell their values
-        cut = [(name, _cut(shape)) for name, shape in whole]
+        cut = [(name, _cut_shape(shape)) for name, shape in whole]
         return _kept_by(transform, cut, torch.device("cpu"))
 
 
@@ -71,12 +71,12 @@ def _kept_by(
     return kept / sum(math.prod(shape) for _, shape in kinds)
 
 
-def _cut(shape: Sequence[int]) -> tuple[int, ...]:
+def _cut_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(min(size, NUMBERS) for size in shape)
 
 
 def _stand_ins(parameters: Sequence[Tensor], flat: bool) -> list[nn.Parameter]:
-    shapes = {(NUMBERS,)} if flat else {_cut(each.shape) for each in parameters}
+    shapes = {(NUMBERS,)} if flat else {_cut_shape(each.shape) for each in parameters}
     return [nn.Parameter(torch.ones(shape)) for shape in sorted(shapes)]
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from mt_core.errors import ComponentError
 from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.host import Offer
-from mt_core.protocols import Stream
+from mt_core.protocols import Dataset, Stream
 
 
 def check_built(built: object, offer: Offer) -> None:
@@ -16,15 +16,17 @@ def check_built(built: object, offer: Offer) -> None:
     ``None`` is left alone: a split that a dataset has not, a quantizer that stores nothing. A dataset may be a ``Stream`` instead.
     """
     kind = CORE_KINDS.get(offer.kind)
-    if built is None or kind is None or (kind.name == "dataset" and isinstance(built, Stream)):
+    if built is None or kind is None:
         return
     module, _, name = kind.returns.partition(":")
-    lacking = [each for each in _members(getattr(import_module(module), name)) if not hasattr(built, each)]
-    if lacking:
+    wanted = getattr(import_module(module), name)
+    if wanted is Dataset and isinstance(built, Stream):
+        return
+    if lacking := [each for each in _members(wanted) if not hasattr(built, each)]:
+        them = "it" if len(lacking) == 1 else "them"
         raise ComponentError(
             f"{kind.words} {offer.component.name!r} of {offer.plugin.label} builds a {type(built).__name__} without"
-            f" {', '.join(lacking)}; define {'it' if len(lacking) == 1 else 'them'} as {module}.{name} has"
-            f" {'it' if len(lacking) == 1 else 'them'}"
+            f" {', '.join(lacking)}; define {them} as {module}.{name} has {them}"
         )
 
 

@@ -73,9 +73,8 @@ class AnswerWriter:
         records = self._collect(prompts, policy, seed)
         texts = [self._tokenizer.decode(list(prompt.ids)) for prompt in prompts]
         totals = totals_of(records, self.weights).tolist()
-        for record, total in zip(
-            records, totals, strict=True
-        ):  # the sum and the text are for readers of the file: nothing is learned from them
+        # the sum and the text are for readers of the file: nothing is learned from them
+        for record, total in zip(records, totals, strict=True):
             record |= {"reward": None if math.isnan(total) else total, "prompt_text": texts[record["group"]]}
         return records
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,16 @@ class WordVocabulary(Vocabulary):
     def encode(self, text: str) -> list[int]:
         """Return the ids of the text alone."""
         ids, found, place = self.ids, list[int](), 0
-        lengths = sorted({len(word) for word in ids}, reverse=True)
         while place < len(text):
-            length = next((each for each in lengths if text[place : place + each] in ids), 1)
+            length = next((each for each in self._lengths if text[place : place + each] in ids), 1)
             found.append(ids.get(text[place : place + length], ids[_UNKNOWN]))
             place += length
         return found
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """Lengths of words, the longest first."""
+        return sorted({len(word) for word in self.ids}, reverse=True)
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
