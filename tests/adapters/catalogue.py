@@ -10,6 +10,7 @@ of its 200 steps: see learning.py) and ``EXPECTED_FAILURES`` (name of a test →
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,11 +38,13 @@ WHOLE = "full"
 """The adapter that adapts nothing: what the others are beside it."""
 
 
+@cache
 def modules() -> dict[str, ModuleType]:
     """Adapter → the module of hooks that offers it."""
     return {each.name: module for module in (builtin, adapters) for each in module.mt_adapters() if each.name != WHOLE}
 
 
+@cache
 def components() -> dict[str, AdapterComponent]:
     """By name."""
     return {each.name: each for module in (builtin, adapters) for each in module.mt_adapters() if each.name != WHOLE}
@@ -49,15 +52,20 @@ def components() -> dict[str, AdapterComponent]:
 
 def constant_of(name: str, constant: str, default: Any) -> Any:
     """A constant of ``test_NAME.py`` beside this file, which is read and not run: its other imports take seconds."""
-    path = HERE / f"test_{name.replace('-', '_')}.py"
-    if not path.exists():
-        return default
-    for node in ast.parse(path.read_text()).body:
+    literal = _constants(name).get(constant)
+    return default if literal is None else ast.literal_eval(literal)
+
+
+@cache
+def _constants(name: str) -> dict[str, ast.expr]:
+    """Name → value as it is written, of all that an adapter's test file assigns."""
+    path, found = HERE / f"test_{name.replace('-', '_')}.py", {}
+    for node in ast.parse(path.read_text()).body if path.exists() else ():
         if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            if isinstance(target, ast.Name) and target.id == constant:
-                return ast.literal_eval(node.value)
-    return default
+            if isinstance(target, ast.Name):
+                found[target.id] = node.value
+    return found
 
 
 def small_options(name: str) -> dict[str, Any]:

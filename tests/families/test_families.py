@@ -69,13 +69,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 """Name in these tests → the model slot of a run. Windows are shorter than the rows."""
 OF_SHARED_BLOCKS = (
-    *("gemma-1", "gemma-2", "qwen-2.5", "qwen-3"),
+    *("llama", "gemma-1", "gemma-2", "qwen-2.5", "qwen-3"),
     *("mistral", "mixtral", "smollm-3", "olmo-3", "phi-4", "glm-4"),
 )
 """Families of blocks that the others show on every layout; a few layouts of each, and all of them with -m soak."""
 FEW_LAYOUTS = ("whole", "packed", "zero3", "pipeline-packed")
-IN_FULL = ("llama", "deepseek-v3")
-"""Families on every layout: the plain block, and one of experts behind latent attention. The others have what stands for most."""
+IN_FULL = ("deepseek-v3",)
+"""Families on every layout: one of experts behind latent attention. The others have what stands for most, and ``tests/train/engine``
+has the plain block of Llama on more layouts than there are here."""
 MOST_LAYOUTS = (
     *FEW_LAYOUTS,
     "zero1",
@@ -266,7 +267,7 @@ def test_zero_1_2_and_3_agree_bit_for_bit(two: dict[str, Any], family: str) -> N
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in OF_SHARED_BLOCKS])
-def test_two_steps_and_two_more_equal_four_bit_for_bit(two: dict[str, Any], family: str) -> None:
+def test_two_steps_and_another_equal_three_bit_for_bit(two: dict[str, Any], family: str) -> None:
     whole, parts = two[f"{family}: zero1"], two[f"{family}: resumed"]
     assert whole["losses"] == parts["losses"]
     assert whole["state"] == parts["state"]

@@ -48,7 +48,7 @@ class OptimBench(Bench):
             shared = [folder]
             dist.broadcast_object_list(shared)
             output = Path(shared[0])
-            case = {"steps": 3, **case}
+            case = {"steps": 3, "eval_every": 2, **case}
             whole, losses = self.session({**case, "checkpoint": {"every_steps": 1}}, output), Losses()
             save, whole.samples = whole.save, None
             whole.save = lambda now, figures: save(now, figures) if now.step == 1 else None

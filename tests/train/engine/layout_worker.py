@@ -46,7 +46,7 @@ from mt_train.plugins.resolve import Resolved, resolve
 from mt_train.tracking.recorder import Recorder
 
 MODEL = {"name": "llama", "vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
-STEPS = 4
+STEPS = 3
 
 
 def offered_layers(config: Any) -> list[LayerSpec]:
@@ -102,6 +102,7 @@ class Bench:
         world = self.process.world
         pipeline = min(case.get("pipeline", 1), world)
         shared = pipeline * min(case.get("sequence", 1), world // pipeline)  # ranks that have the same rows
+        steps = case.get("steps", STEPS)
         raw = {
             "model": case.get("family") or {**MODEL, **case.get("model", {})},
             "dataset": {"name": case.get("dataset", "jsonl"), "path": str(self.rows)},
@@ -112,7 +113,7 @@ class Bench:
             "schedule": case.get("schedule", "cosine"),
             "data": {"eval": 5, **case.get("data", {})},
             "train": {
-                "steps": case.get("steps", STEPS),
+                "steps": steps,
                 "sequence_len": case.get("length", 64),
                 "global_batch_size": 8,
                 "micro_batch_size": case.get("micro", 8 // world * shared),
@@ -131,7 +132,7 @@ class Bench:
                 "masters": case.get("masters", "auto"),
                 "deepspeed": case.get("deepspeed", {}),
             },
-            "eval": {"every_steps": case.get("eval_every", 2), **case.get("eval", {})},
+            "eval": {"every_steps": case.get("eval_every", steps), "samples": 0, **case.get("eval", {})},
             "checkpoint": {"keep_last": 50, **case.get("checkpoint", {})},
             **case.get("more", {}),
         }
@@ -188,7 +189,7 @@ class Bench:
         return self.summary(session.engine, losses)
 
     def resume(self, case: dict[str, Any]) -> dict[str, Any]:
-        """Two steps, save, and two more in a fresh engine, on another layout where the case names one."""
+        """Two steps, save, and the others in a fresh engine, on another layout where the case names one."""
         with tempfile.TemporaryDirectory() as folder:
             shared = [folder]
             dist.broadcast_object_list(shared)

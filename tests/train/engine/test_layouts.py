@@ -12,9 +12,8 @@ import pytest
 WORKER = "train/engine/layout_worker.py"
 Launch = Callable[..., dict[str, Any]]
 STAGES = (0, 1, 2, 3)
-SILENT = {"eval": {"samples": 0}}
-"""Without texts at each evaluation: that these leave a run as it is show ``resume0`` to ``resume3`` and the pipeline's, beside runs
-that write none."""
+TEXTS = {"eval_every": 1, "eval": {"samples": 3}}
+"""Evaluations and their texts leave a run as it is: the runs beside these have one evaluation, and write none."""
 PIPELINE: dict[str, dict[str, Any]] = {
     "": {"steps": 20},
     "-whole": {"micro": 8},
@@ -24,15 +23,15 @@ PIPELINE: dict[str, dict[str, Any]] = {
     "-offered": {"offered": True},
     "-dropout": {"model": {"dropout": 0.1}},
     "-selective": {"recompute": "selective", "model": {"dropout": 0.1}},
-    "-resume": {"do": "resume", "model": {"dropout": 0.1}},
+    "-resume": {"do": "resume", "model": {"dropout": 0.1}, **TEXTS},
     "-bf16": {"dtype": "bf16"},
     "-bf16-tied": {"dtype": "bf16", "model": {"tie_embeddings": True}},
     "-bf16-dropout": {"dtype": "bf16", "model": {"dropout": 0.1}},
     "-bf16-resume": {"dtype": "bf16", "do": "resume", "model": {"dropout": 0.1}},
     "-inf": {"do": "inf"},
     "-bf16-inf": {"do": "inf", "dtype": "bf16"},
-    "-to-0": {"do": "resume", "then": {"stage": 0, "pipeline": 1}, **SILENT},
-    "-to-3": {"do": "resume", "then": {"stage": 3, "pipeline": 1}, **SILENT},
+    "-to-0": {"do": "resume", "then": {"stage": 0, "pipeline": 1}},
+    "-to-3": {"do": "resume", "then": {"stage": 3, "pipeline": 1}},
     "-sequence": {"sequence": 2},
     "-sequence-packed": {"sequence": 2, "objective": "pretrain", "length": 63},
     "-four": {"pipeline": 4, "recompute": True, "micro": 1, "model": {"n_layers": 3}},
@@ -51,15 +50,15 @@ CASES: dict[str, dict[str, Any]] = {
     **{f"zero{stage}": {"stage": stage} for stage in STAGES},
     **{f"zero{stage}-split": {"stage": stage, "micro": 2} for stage in STAGES},
     **{f"zero{stage}-packed": {"stage": stage, "objective": "pretrain"} for stage in (0, 3)},
-    **{f"resume{stage}": {"stage": stage, "do": "resume", "model": {"dropout": 0.1}} for stage in STAGES},
+    **{f"resume{stage}": {"stage": stage, "do": "resume", "model": {"dropout": 0.1}, **TEXTS} for stage in STAGES},
     **{f"dropout{stage}": {"stage": stage, "model": {"dropout": 0.1}} for stage in STAGES},
     **{f"bf16-{stage}": {"stage": stage, "dtype": "bf16"} for stage in (1, 2, 3)},
     **{f"fp8-{stage}": {"stage": stage, "dtype": "bf16", "train": FP8} for stage in (1, 2, 3)},
-    "fp8-resume": {"stage": 3, "dtype": "bf16", "train": FP8, "do": "resume", **SILENT},
+    "fp8-resume": {"stage": 3, "dtype": "bf16", "train": FP8, "do": "resume"},
     "fp8-recompute": {"stage": 1, "dtype": "bf16", "train": FP8, "recompute": True},
     "fp8-lora": {"stage": 3, "dtype": "bf16", "train": FP8, "adapter": "lora"},
     "fp8-pipeline": {"stage": "auto", "dtype": "bf16", "train": FP8, "pipeline": 2, "micro": 2},
-    **{f"bf16-resume{stage}": {"stage": stage, "dtype": "bf16", "do": "resume", **SILENT} for stage in (1, 3)},
+    **{f"bf16-resume{stage}": {"stage": stage, "dtype": "bf16", "do": "resume"} for stage in (1, 3)},
     **{f"inf{stage}": {"stage": stage, "do": "inf"} for stage in STAGES},
     **{f"bf16-inf{stage}": {"stage": stage, "do": "inf", "dtype": "bf16"} for stage in (1, 2, 3)},
     **{f"sequence{stage}": {"stage": stage, "sequence": 2} for stage in STAGES},
@@ -72,11 +71,11 @@ CASES: dict[str, dict[str, Any]] = {
     "sequence-bf16": {"stage": 1, "sequence": 2, "dtype": "bf16"},
     "sequence-inf": {"stage": 1, "sequence": 2, "do": "inf"},
     **{
-        f"transfer{old}{new}": {"stage": old, "do": "resume", "then": {"stage": new}, **SILENT}
+        f"transfer{old}{new}": {"stage": old, "do": "resume", "then": {"stage": new}}
         for old, new in ((0, 1), (0, 3), (1, 3), (2, 1), (3, 0), (3, 2))
     },
-    "transfer-cut": {"stage": 1, "do": "resume", "then": {"sequence": 2}, **SILENT},
-    "transfer-joined": {"stage": 1, "sequence": 2, "do": "resume", "then": {"sequence": 1}, **SILENT},
+    "transfer-cut": {"stage": 1, "do": "resume", "then": {"sequence": 2}},
+    "transfer-joined": {"stage": 1, "sequence": 2, "do": "resume", "then": {"sequence": 1}},
     "recompute": {"stage": 0, "recompute": True},
     "recompute-host": {"stage": 1, "recompute": "host", "model": {"dropout": 0.1}},
     "recompute-selective": {"stage": 3, "recompute": "selective", "model": {"dropout": 0.1}},
@@ -88,10 +87,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tied3": {"stage": 3, "model": {"tie_embeddings": True}},
     "offload-optimizer": {"stage": 2, "offload": "optimizer"},
     "offload-parameters": {"stage": 3, "offload": "parameters"},
-    **{
-        f"own{stage}": {"stage": stage, "do": "resume", "deepspeed": {"zero_optimization": OWN}, **SILENT}
-        for stage in (2, 3)
-    },
+    **{f"own{stage}": {"stage": stage, "do": "resume", "deepspeed": {"zero_optimization": OWN}} for stage in (2, 3)},
     **{f"pipeline{name}": {"stage": "auto", "pipeline": 2, "micro": 2, **case} for name, case in PIPELINE.items()},
     **{
         f"transfer-from-{stage}": {
@@ -99,7 +95,6 @@ CASES: dict[str, dict[str, Any]] = {
             "micro": 2,
             "do": "resume",
             "then": {"stage": 1, "pipeline": 2},
-            **SILENT,
         }
         for stage in (0, 3)
     },
@@ -145,7 +140,7 @@ def move(do: str, name: str, folder: Path) -> dict[str, Any]:
     stage = MOVES[name][0 if do == "save" else 1]
     sizes = {layout: 2 for layout in ("sequence", "pipeline") if layout == name}
     dtype = {"dtype": "bf16"} if name == "bf16" else {}
-    return {"stage": stage, "do": do, "folder": str(folder / name), **sizes, **dtype, **SILENT}
+    return {"stage": stage, "do": do, "folder": str(folder / name), **sizes, **dtype}
 
 
 @pytest.fixture(scope="module")
@@ -312,7 +307,7 @@ def test_bf16_stages_agree_and_stay_near_fp32(results: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_two_steps_and_two_more_equal_four_bit_for_bit(results: dict[str, Any], stage: int) -> None:
+def test_two_steps_and_another_equal_three_bit_for_bit(results: dict[str, Any], stage: int) -> None:
     whole, parts = results[f"dropout{stage}"], results[f"resume{stage}"]
     assert whole["losses"] == parts["losses"]
     assert whole["state"] == parts["state"]
@@ -359,7 +354,7 @@ def test_a_run_goes_on_with_another_number_of_processes(
     """To 1e-6 in fp32. bf16 keeps 8 bits of a number (2 ** -8 is 4e-3), and the gradients of two ranks are rounded apart."""
     before = (one if to == "two" else two)[f"save-{name}"]["losses"]
     after = request.getfixturevalue(to)[f"move-{name}"]["losses"]
-    assert (len(before), len(after)) == (2, 2)
+    assert (len(before), len(after)) == (2, 1)
     stayed, tolerance = (one["bf16-1"], 4e-3) if name == "bf16" else (one["zero0"], 1e-6)
     assert is_close(stayed["losses"], before + after, tolerance)
 

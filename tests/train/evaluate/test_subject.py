@@ -23,8 +23,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "averaged": {"stage": 2, "optimizer": {"name": "schedule-free-adamw", "lr": 1e-2}},
     "lora": {"stage": 3, "adapter": {"name": "lora", "rank": 4}},
 }
-DROPOUT = {"model": {"dropout": 0.1}}
-CASES = {name: {**case, "do": "answer"} for name, case in LAYOUTS.items()}
+ASKED_TWICE = {"steps": 4, "eval_every": 2}
+DROPOUT = {**ASKED_TWICE, "model": {"dropout": 0.1}}
+CASES = {name: {**case, **ASKED_TWICE, "do": "answer"} for name, case in LAYOUTS.items()}
 """With dropout the weights of one process and two differ: the answers are compared without."""
 UNTOUCHED = {f"dropout-{name}": {**case, **DROPOUT, "do": "compare"} for name, case in LAYOUTS.items()}
 STOPPED = {
