@@ -15,20 +15,8 @@ __all__ = ["Generation", "GenerationConfig", "SamplingRules", "find_faults"]
 
 Finish = Literal["eos", "stop", "length", "context"]
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "bool": (bool,),
-    "int": (int,),
-    "int | None": (int,),
-    "float": (int, float),
-    "float | None": (int, float),
-}
-_WORDS = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "int | None": "a whole number",
-    "float": "a number",
-    "float | None": "a number",
-}
+_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float)}
+_WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number"}
 _MOST = 1e19
 """Above it is no count of tokens, and no weight."""
 
@@ -148,9 +136,9 @@ def find_faults(values: Mapping[str, Any], spell: Callable[[str], str] = str) ->
 
 def _fault(name: str, value: Any) -> str:
     """Return what a value has to be, where it is not; nothing for a fine one, and for what is no rule."""
-    kind = _KINDS.get(name, "")
+    kind, optional, _ = _KINDS.get(name, "").partition(" | None")
     fine, allowed = _BOUNDS.get(name, (lambda x: True, ""))
-    if kind.endswith("None") and value is None:
+    if optional and value is None:
         return ""
     if kind in _TYPES and (not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool")):
         return f"{_WORDS[kind]}{allowed and ', '}{allowed}"

@@ -73,6 +73,12 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"messages": [{**LISTED[0], "train": True}, {**LISTED[1], "weight": 2}, {**LISTED[1], "weight": 0}]},
         spoken_turns(("u", "q", {"train": True}), ("a", "r", {"weight": 2.0}), ("a", "r", {"train": False})),
     ),
+    "train, as axolotl and ms-swift call it": (
+        {"messages": [LISTED[0], {**LISTED[1], "training": False}, {**LISTED[1], "loss": False, "train_detail": []}]},
+        spoken_turns(U, ("a", "r", {"train": False}), ("a", "r", {"train": False})),
+    ),
+    "a bad answer": ({"messages": LISTED, "label": False}, spoken_turns(U, ("a", "r", {"train": False}))),
+    "a class": ({"messages": LISTED, "label": 0}, spoken_turns(U, A)),
     "parts": ({"messages": [{**LISTED[0], "content": PARTS}, LISTED[1]]}, spoken_turns(("u", "one two", {}), A)),
     "tools": (
         {
@@ -98,10 +104,12 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
                 {"role": "assistant", "content": "", "function_call": {"name": "add", "arguments": '{"a": 2}'}},
                 {"role": "function", "name": "add", "content": "4"},
                 LISTED[1],
-            ]
+            ],
+            "functions": json.dumps([TOOL["function"]]),
+            "tools": None,
         },
         [
-            LISTED[0],
+            {**LISTED[0], "tools": [TOOL]},
             {"role": "assistant", "content": "", "tool_calls": [{"name": "add", "arguments": {"a": 2}}]},
             {"role": "tool", "content": "4", "name": "add"},
             LISTED[1],
@@ -291,6 +299,14 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "two systems": ({"messages": [{"role": "system", "content": "s"}, *LISTED], "system": "t"}, "Keep one of them"),
     "no answer": ({"messages": LISTED[:1]}, "has no turn of the assistant"),
     "train": (messages(train="no"), "turn 2 has \"train\": 'no'; it is true or false"),
+    "parts of a turn": (
+        messages(train=True, train_detail=[{"begin_offset": 0, "end_offset": 1, "train": False}]),
+        'turn 2 has "train_detail": .*; it is true or false, for the whole turn',
+    ),
+    "functions": (
+        {"messages": LISTED, "functions": ["f"]},
+        "field 'functions' is no list of objects.*'\\{other: functions\\}'",
+    ),
     "weight": (messages(weight=-1), 'turn 2 has "weight": -1; it is a number of 0 or more'),
     "endless weight": (messages(weight=float("inf")), '"weight": inf'),
     "history": ({"prompt": "q", "response": "r", "history": [["a"]]}, "pair 1 has 1 texts, not"),

@@ -220,28 +220,28 @@ def _list_turns(row: Row, name: str) -> list[Message]:
         raise DataError(
             f"{place} has no turn of the assistant, so there is nothing to learn. Add one, or drop the row."
         )
+    if row.get("label") is False:  # as beside prompt and response; a class is a number or a name
+        found[-1] = {**found[-1], "train": False}
     return _begin_turns(row, found)
 
 
 def _begin_turns(row: Row, found: list[Message]) -> list[Message]:
     """The turns after the system message of the row, and with its tools."""
-    system = _system(row)
+    begun = [*(system := _system(row)), *found]
     if system and found and found[0]["role"] == "system":
         raise DataError(
             f"{row['id']}: its turns begin with a system message, and the field 'system' is another. Keep one of them."
         )
-    if not (tools := tools_of(row)) or not (begun := [*system, *found]):
-        return [*system, *found]
-    return [{**begun[0], "tools": tools}, *begun[1:]]
+    tools = tools_of(row)
+    return [{**begun[0], "tools": tools}, *begun[1:]] if tools and begun else begun
 
 
 def _prompt_turns(row: Row) -> list[Message]:
     """The turns that both answers of a pair follow, but for those that these repeat."""
     earlier = pairs(row.get("history"), f"{row['id']}: field 'history'")
     name = next((name for name in _PROMPTS if row.get(name) is not None), None)
-    if name is None:
-        return earlier
-    return [*earlier, *([_instruction(row)] if name == "instruction" else _turn_of(row, name, "user"))]
+    asked = [_instruction(row)] if name == "instruction" else _turn_of(row, name, "user") if name else []
+    return [*earlier, *asked]
 
 
 def _turn_of(row: Row, name: str, role: str) -> list[Message]:

@@ -16,15 +16,19 @@ _CALL = '{"name": "f", "arguments": {"x": 1}}'
 
 
 def tools_of(row: Row) -> list[Any]:
-    """The tools of a row, as objects or as JSON text of them; none is an empty list. Raises ``DataError`` for anything else."""
-    value = _parse(row.get("tools") or [])
+    """The tools of a row, as objects or as JSON text of them; none is an empty list. Raises ``DataError`` for anything else.
+
+    OpenAI's older ``functions``, which go with ``function_call``, are tools of the type ``function``.
+    """
+    name = "tools" if row.get("tools") else "functions"
+    value = _parse(row.get(name) or [])
     value = [_parse(tool) for tool in value] if isinstance(value, list) else None
     if value is None or not all(isinstance(tool, Mapping) for tool in value):
         raise DataError(
-            f"{row['id']}: field 'tools' is no list of objects, nor JSON text of one: {show_value(row['tools'], 60)}. Write it so, or"
-            " rename it where it means something else: --data.columns '{other: tools}'."
+            f"{row['id']}: field {name!r} is no list of objects, nor JSON text of one: {show_value(row[name], 60)}. Write it so, or"
+            f" rename it where it means something else: --data.columns '{{other: {name}}}'."
         )
-    return value
+    return value if name == "tools" else [{"type": "function", "function": function} for function in value]
 
 
 def calls_of(turn: Mapping[str, Any], place: str) -> list[Any]:

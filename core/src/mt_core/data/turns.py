@@ -36,6 +36,9 @@ _PLAIN = frozenset(ROLES) - {_CALL}
 _NAMES = ("name", "tool_call_id")
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """Keys of rows for the assistant's thoughts, as transformers takes them: the first that there is."""
+_TRAINED = ("train_detail", "train", "training", "loss")
+"""Keys of rows that say whether a turn is trained on: ours, axolotl's ``training`` and ms-swift's ``loss``. axolotl's
+``train_detail`` divides a turn, which nothing here does, so that it is refused."""
 
 
 def turns(value: Any, place: str) -> list[Message]:
@@ -131,12 +134,17 @@ def _turn(item: Any, place: str) -> Message:
 
 
 def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """``train`` and ``weight``, where the turn has them. A weight of 0 is ``train: false``, as at OpenAI."""
+    """Return ``train`` and ``weight``, where the turn has them. A weight of 0 is ``train: false``, as at OpenAI."""
     wishes: dict[str, Any] = {}
-    train, weight = item.get("train"), item.get("weight")
-    if train is not None:
+    key = next((key for key in _TRAINED if item.get(key) not in (None, [])), None)
+    weight = item.get("weight")
+    if key is not None:
+        train = item[key]
         if not isinstance(train, bool):
-            raise DataError(f'{place} has "train": {show_value(train, 60)}; it is true or false.')
+            raise DataError(
+                f'{place} has "{key}": {show_value(train, 60)}; it is true or false, for the whole turn. Write'
+                ' "train": true or false, or rename the key where it means something else.'
+            )
         wishes["train"] = train
     if weight is not None:
         if not is_number(weight) or not (0 <= weight < math.inf):
