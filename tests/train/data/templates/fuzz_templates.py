@@ -113,7 +113,8 @@ class Rows:
     def _calls(self, thinks: bool) -> Iterator[dict[str, Any]]:
         called = [self._call() for _ in range(self.chance.choice([1, 1, 2]))]
         more = {"reasoning_content": self._text()} if thinks and self._may(0.5) else {}
-        yield {"role": "assistant", "content": self.chance.choice(["", self._text()]), **more, "tool_calls": called}
+        said = self.chance.choice(["", None, self._text()])
+        yield {"role": "assistant", "content": said, **more, "tool_calls": called}
         for each in called:
             yield {"role": "tool", "name": "add", "tool_call_id": each["id"], "content": self._text()}
 

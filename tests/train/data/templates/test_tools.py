@@ -120,6 +120,16 @@ def test_calls_are_trained_on_and_what_tools_give_never_is(tokenizers: dict[str,
     assert everything == ["<|im_start|>user\n2 + 2?<|im_end|>", CALLED, "It is 4.<|im_end|>"]
 
 
+def test_a_call_without_words_has_no_content_in_any_template(tokenizers: dict[str, Any], theirs: Any) -> None:
+    """As in transformers: GLM 4.5's template writes ``None`` for a content that is null, and gpt-oss's fails."""
+    source = "{% for each in messages %}{{ each.role }}:{{ each.content }}{{ each.tool_calls | tojson if each.tool_calls }};{% endfor %}"
+    turns = conversation({"id": "r:1", "messages": TURNS})
+    ids = make_template(tokenizers["huggingface"], source).prompt(turns[:3])
+    expected = theirs.apply_chat_template(TURNS[:3], chat_template=source, return_dict=False)
+    assert theirs.decode(ids) == theirs.decode(expected)
+    assert "assistant:[{" in theirs.decode(ids)
+
+
 def test_a_call_is_an_answer_to_learn_even_without_words(tokenizers: dict[str, Any]) -> None:
     row = {"id": "r:1", "messages": [TURNS[0], {**CALL, "content": ""}], "tools": TOOLS}
     sample = SupervisedFineTuning(tokenizers["byte"], make_template(tokenizers["byte"])).encode(row)

@@ -93,8 +93,14 @@ def pieces(
 
 
 def _as_seen(message: Message) -> Mapping[str, Any]:
-    """Return a message as a template sees it. Thoughts have a second name for those that know them by it, as in transformers."""
-    seen = message if message.keys() <= _SAID else {key: message[key] for key in _SAID if key in message}
+    """Return a message as a template sees it, which is as in transformers.
+
+    Thoughts have a second name for templates that know them by it. A call without words has no content: many a template would write
+    ``None`` for one that is null, or fail.
+    """
+    seen = message
+    if message.get("content") is None or not message.keys() <= _SAID:
+        seen = {key: value for key, value in message.items() if key in _SAID and value is not None}
     return {"thinking": seen["reasoning_content"], **seen} if seen.get("reasoning_content") is not None else seen
 
 
