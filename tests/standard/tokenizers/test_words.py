@@ -158,3 +158,15 @@ def test_memory_for_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [found.ids(text, literally=True) for text in batch] == own_ids(inner, batch, literally=True)
     assert len(found) == 5
     assert max(map(len, islice(found, 5))) <= 32
+
+
+def test_special_tokens_that_overlap_are_read_as_the_tokenizer_reads_them() -> None:
+    """Those that are not normalized are looked for first, so that ``<s>`` wins over a longer token that is normalized."""
+    from tokenizers import AddedToken
+
+    inner = backend("Llama 3")
+    inner.add_tokens([AddedToken("<s>x", special=True, normalized=True)])
+    ours, texts = tokenizer(inner, parse_specials=True), ["<s>x", "a <s>x b"]
+    expected = own_ids(inner, texts, literally=False)
+    assert ours.encode_many(texts) == expected
+    assert [ids for ids, _ in ours.encode_many_with_offsets(texts)] == expected

@@ -82,8 +82,11 @@ class Words(dict[str, bytes]):
 
 def words(backend: Any, widths: TokenByteLengths | None) -> Words | None:
     """Build the cache for a tokenizer that makes only tokens of a text (``widths``), cut by a known pattern; ``None`` for any other."""
-    if widths is None or any(token.single_word for token in backend.get_added_tokens_decoder().values()):
+    added = backend.get_added_tokens_decoder().values()
+    if widths is None or any(token.single_word for token in added):
         return None
+    if len({token.normalized for token in added if token.special}) > 1:
+        return None  # those that are not normalized are looked for first, even where a longer one begins there
     *before, last = steps(backend.pre_tokenizer)
     if last["type"] == "ByteLevel" and last["use_regex"] and not before:
         return Words(backend, _GPT_2)
