@@ -158,24 +158,23 @@ def zero_bytes(
     stage  a micro-batch                             a step
     =====  ========================================  ==================================================
     0      0                                         gradients all-reduced: twice
-    1      0                                         the same in bf16 (fp32 sums) by DeepSpeed; reduced once
-                                                     in fp32, fp16 and by masters of our own; updated weights
-                                                     gathered
-    2      gradients reduced                         updated weights gathered
+    1      0                                         the same by DeepSpeed, reduced once by masters of our own; updated
+                                                     weights gathered
+    2      gradients all-reduced: twice              updated weights gathered
     3      weights gathered twice, gradients reduced 0
     =====  ========================================  ==================================================
 
-    ``gradient_bytes``: of a gradient as it travels, 4 where bf16 sums are (stage 1). A ring sends (W - 1) / W of each.
+    At stages 1 and 2 DeepSpeed all-reduces a bucket and keeps its part (``use_multi_rank_bucket_allreduce``), where the paper reduces it
+    once. ``gradient_bytes``: of a gradient as it travels, 4 where bf16 sums are (stage 1). A ring sends (W - 1) / W of each.
     """
     ring = (ranks - 1) / ranks
     weights, gradients = ring * weight_bytes, ring * gradient_bytes * trained
     if stage == 3:
         return 2 * weights * numbers + gradients, 0.0
     if stage == 2:
-        return gradients, weights * trained
+        return 2 * gradients, weights * trained
     if stage == 1:
-        twice = 2 if gradient_bytes > weight_bytes and not own_masters else 1
-        return 0.0, twice * gradients + weights * trained
+        return 0.0, (1 if own_masters else 2) * gradients + weights * trained
     return 0.0, 2 * gradients
 
 
