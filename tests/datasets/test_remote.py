@@ -65,6 +65,8 @@ class Faulty(MemoryFileSystem):  # type: ignore[misc]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **rest: Any) -> bytes:
         half = self._strike()
+        if Faulty.kind == "slow" and (end or len(CONTENT)) - (start or 0) > 100:
+            raise fsspec.exceptions.FSTimeoutError
         piece: bytes = super().cat_file(path, start=start, end=end, **rest)
         return piece[: len(piece) // 2] if half else piece
 
@@ -123,6 +125,13 @@ def test_a_storage_that_fails_for_good_at_any_operation_leaves_no_file_and_keeps
         assert files_of("faulty://bucket/rows.jsonl")[0].read_bytes() == CONTENT
         came = min(max(first - 1, 0), 3)  # pieces before the fault are not asked for again
         assert Faulty.done == total - came
+
+
+def test_a_storage_that_is_too_slow_for_a_piece_is_asked_for_less_at_a_time() -> None:
+    """As over HTTP, where fsspec gives a request five minutes, whatever its size."""
+    Faulty.plan(kind="slow")
+    assert files_of("faulty://bucket/rows.jsonl")[0].read_bytes() == CONTENT
+    assert Faulty.done < 3 + 2 + len(CONTENT) / 50, "the size that came is kept for what follows"
 
 
 def test_a_file_that_is_replaced_while_it_is_fetched_is_never_of_two_halves(

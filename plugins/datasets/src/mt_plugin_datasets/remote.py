@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from .file_cache import hold_folder, lock, make_room
 WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each further attempt."""
 PIECE = 1 << 24
-"""Bytes to fetch at once."""
+"""Bytes to fetch at once; a quarter for what is left of a file of which so many do not come in the time that a storage has."""
 _AT_ONCE = 8
 _CONTENT = ("etag", "md5", "generation", "blob_id", "sha256", "digest")
 _TIME = ("modified", "mtime", "created")
@@ -181,11 +181,12 @@ def fetch(file: RemoteFile, place: Path) -> None:
         with open(
             os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+b", buffering=0
         ) as out:
+            pieces = _Pieces(file, PIECE)
             out.seek(0, os.SEEK_END)
             if out.tell() > file.size:
                 out.truncate(0)
             while (start := out.seek(0, os.SEEK_END)) < file.size:
-                _write(out, attempt(file.address, lambda start=start: _piece(file, start)), file)  # type: ignore[misc]
+                _write(out, attempt(file.address, partial(pieces.read, start)), file)
             os.fsync(out.fileno())
         now = _remote_file(file.files, file.name, attempt(file.address, lambda: file.files.info(file.name)))
         if now.version != file.version:
@@ -208,8 +209,22 @@ def put(place: Path, url: str) -> None:
     attempt(url, copy, "written")
 
 
-def _piece(file: RemoteFile, start: int) -> bytes:
-    end = min(start + PIECE, file.size)
+@dataclass
+class _Pieces:
+    """A file by pieces of ``size`` bytes, which becomes less where a storage is too slow for it."""
+
+    file: RemoteFile
+    size: int
+
+    def read(self, start: int) -> bytes:
+        try:
+            return _piece(self.file, start, min(start + self.size, self.file.size))
+        except TimeoutError:
+            self.size = max(1, self.size // 4)
+            raise
+
+
+def _piece(file: RemoteFile, start: int, end: int) -> bytes:
     piece: bytes = file.files.cat_file(file.name, start=start, end=end)
     if len(piece) == file.size != end - start:  # a server that knows no ranges
         piece = piece[start:end]
