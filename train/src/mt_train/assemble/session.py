@@ -30,6 +30,7 @@ from mt_train.assemble.run_state import RunState
 from mt_train.assemble.samples import Samples
 from mt_train.assemble.save_interval import interval_of
 from mt_train.assemble.saving import Saver, tell_saved
+from mt_train.assemble.start_times import StartTimes
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
@@ -95,9 +96,14 @@ class Session:
         return self.config.as_raw()
 
     def train(
-        self, *, checkpoint: Path | None = None, manifest: Mapping[str, Any] | None = None, profile: Path | None = None
+        self,
+        times: StartTimes,
+        *,
+        checkpoint: Path | None = None,
+        manifest: Mapping[str, Any] | None = None,
+        profile: Path | None = None,
     ) -> Outcome:
-        """Train to the end (from a checkpoint, if given), and leave the folder complete."""
+        """Train to the end (from a checkpoint, if given), and leave the folder complete; ``times`` are those of the start so far."""
         self.events.send("on_model_built", manifest["step"] if manifest else 0)
         progress = self.restore(checkpoint, manifest)
         self.step = progress.step
@@ -121,6 +127,8 @@ class Session:
             show(describe_run(about, self.data))
             for text in about["warnings"]:
                 notice(f"warning: {text}")
+        times.end("checkpoint and files")
+        times.record()
         return self._train(progress, recorder, profile)
 
     def _train(self, progress: Progress, recorder: Recorder, profile: Path | None) -> Outcome:

@@ -18,7 +18,7 @@ from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.agreement import refuse_folders_apart, refuse_other_rows, refuse_other_start, verify_together
 from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.batch_size import found_sizes, with_batch_size
-from mt_train.assemble.data import build_data
+from mt_train.assemble.data import RunData, build_data
 from mt_train.assemble.features import with_features
 from mt_train.assemble.matmul import describe_bf16, matmul_precision
 from mt_train.assemble.model import build_engine
@@ -27,6 +27,7 @@ from mt_train.assemble.probe import probe_of
 from mt_train.assemble.reference import with_reference
 from mt_train.assemble.rollouts import refuse_for_rollouts
 from mt_train.assemble.session import Session
+from mt_train.assemble.start_times import StartTimes
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.stream import share_blocks
 from mt_train.assemble.window_reference import refuse_stream
@@ -52,14 +53,12 @@ def take_steps(
     profile: Path | None,
 ) -> Outcome:
     """Train, and return what came of it. What has to be put back when the run is over is on ``stack``."""
-    config = parts.config
+    config, times = parts.config, StartTimes()
     # Adapter: what a new run trains on from is looked at before anything that takes long.
     if checkpoint is None:
         first_adapter(parts)
     # Rows: each process by itself, since encoding forks, and may take longer than processes wait for each other.
-    data = build_data(parts)
-    refuse_stream(parts, data)
-    refuse_for_rollouts(parts, data)
+    data = _read_rows(parts, times)
     # Layout: known before anything is connected, so that what cannot be is refused by every process alike.
     process = Process.from_environment()
     plan = _lay_out(parts, process, is_new=checkpoint is None)
@@ -67,6 +66,7 @@ def take_steps(
     stack.enter_context(own_torch_settings(config.train, process.device.type))
     # Connection: every step from here on may ask the other processes.
     deepspeed = stack.enter_context(join_group(process, config.parallel.timeout_seconds))
+    times.end("connection")
     # Agreement: one folder, one config, one set of versions, before anything long begins.
     output = _share_folder(output, process, timeout_seconds=config.parallel.timeout_seconds)
     if output is not None and not process.is_main:
@@ -77,6 +77,7 @@ def take_steps(
     seed_everything(config.train.seed, process.rank)
     # Checkpoint: verified before its tensors are read.
     manifest = verify_together(checkpoint, process) if checkpoint else None
+    times.end("agreement")
     # Stream: each rank has encoded its first block, and from here on a share of the blocks behind it.
     share_blocks(data.stream, process, timeout_seconds=config.parallel.timeout_seconds)
     # Micro-batch: an engine is tried and thrown away, before the run's own takes the memory.
@@ -85,9 +86,10 @@ def take_steps(
     # Engine: model, weights, adapter, optimizer.
     probe = partial(probe_of, parts.config, data, plan, process)
     engine = build(parts, plan=plan, say=notice if process.is_main else _say_nothing, probe=probe)
+    times.end("model")
     # Rows once more: before the ranks read them together.
     refuse_other_rows(data, process)
-    # Features: of encoders that train nothing, computed once where the run asks for it.
+    # Features: of encoders that train nothing, computed once if asked.
     data = with_features(parts, data, engine)
     # Reference: what the untrained model gives each row, before anything changes it.
     data, reference = with_reference(parts, data, engine, output=output, checkpoint=checkpoint, manifest=manifest)
@@ -95,11 +97,20 @@ def take_steps(
     found = found_sizes(config.train, parts.config.train)
     session = Session(parts, data, engine, output, stopper, found=found, reference=reference)
     log.step = lambda: session.step
-    outcome = session.train(checkpoint=checkpoint, manifest=manifest, profile=profile)
+    outcome = session.train(times, checkpoint=checkpoint, manifest=manifest, profile=profile)
     # Leave together: a launcher ends the rest when one process ends with a code other than 0, and rank 0 may be writing.
     barrier()
     engine.close()
     return outcome
+
+
+def _read_rows(parts: Parts, times: StartTimes) -> RunData:
+    """Return the rows. Raises what ``build_data`` does, and ``ConfigError`` for those that the objective cannot have."""
+    data = build_data(parts)
+    refuse_stream(parts, data)
+    refuse_for_rollouts(parts, data)
+    times.end("rows")
+    return data
 
 
 def _say_nothing(text: str) -> None:
