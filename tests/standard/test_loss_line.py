@@ -43,3 +43,12 @@ def test_of_answers_that_are_learned_from_the_line_has_the_reward_alone(build: A
 def test_figures_of_an_objective_without_answers_stay_on_the_line(build: Any) -> None:
     records = [StepRecord(1, 1.0, 1e-4, 0.5, 9, 9.0, 0.2, 0.0, {"token_accuracy": 0.5}, {"eval_token_accuracy": 0.4})]
     assert "eval_token_accuracy 0.4000" in build("task_print", "loss")(records)
+
+
+def test_the_losses_of_a_few_sources_are_on_the_line_and_those_of_many_in_the_record_alone(build: Any) -> None:
+    few = {f"eval_loss_{number}": 1.0 for number in range(4)}
+    many = few | {"eval_loss_4": 1.0}
+    assert "eval_loss 2.0000 | eval_loss_0 1.0000" in build("task_print", "loss")(
+        [record(1, 1.0, eval_loss=2.0, **few)]
+    )
+    assert "eval_loss 2.0000 | lr" in build("task_print", "loss")([record(1, 1.0, eval_loss=2.0, **many)])

@@ -64,6 +64,7 @@ def test_parts_add_up_to_the_whole_also_out_of_json(cut: int) -> None:
     for name in ("source_rows", "source_tokens", "source_trained"):
         assert +getattr(added, name) == +getattr(whole, name)
     assert sum(whole.source_tokens.values()) == whole.tokens_total
+    assert added.source_samples == whole.source_samples == [("large", 1), ("small", 1), ("large", 2)]
 
 
 def test_a_dataset_of_one_source_has_no_such_counts() -> None:
@@ -76,4 +77,5 @@ def test_a_dataset_of_one_source_has_no_such_counts() -> None:
 
     report = encode(One(), [5, 6], Ones(), RULES).report
     assert report.source_rows == {}
+    assert report.source_samples == []
     assert report.describe_sources() == []

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from mt_core.protocols import TaskPrint
 
 
+MOST_SOURCES = 4
+"""Sources of a mix whose losses fit into the line; those of more are in the record alone."""
+
+
 class LossLineConfig(MtConfig):
     """The loss line has no options."""
 
@@ -59,12 +63,16 @@ def _mean(values: Sequence[float]) -> float | None:
 def _evaluation(records: Sequence[StepRecord]) -> dict[str, float]:
     """The newest value of each evaluation metric, without standard errors, which are in the record.
 
-    Answers that are learned from have a dozen figures, held out as well; of these the line has the reward.
+    Answers that are learned from have a dozen figures, held out as well; of these the line has the reward. Of the sources of a mix it
+    has the losses where there are few.
     """
     newest: dict[str, float] = {}
     for record in records:
         found = getattr(record, "evaluation", None) or {}
         newest.update({name: value for name, value in found.items() if not name.endswith("_stderr")})
+    of_sources = [name for name in newest if name.startswith("eval_loss_")]
+    if len(of_sources) > MOST_SOURCES:
+        newest = {name: value for name, value in newest.items() if name not in of_sources}
     if "eval_reward" not in newest:
         return newest
     of_answers = {f"eval_{name}" for record in records for name in _metrics(record)} - {"eval_reward"}

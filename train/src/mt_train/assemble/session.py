@@ -19,6 +19,7 @@ from mt_train.assemble.description import Description
 from mt_train.assemble.evaluation import Evaluation
 from mt_train.assemble.evaluations import Evaluations
 from mt_train.assemble.first_loss import check_first_loss
+from mt_train.assemble.held_out import evaluate_held_out
 from mt_train.assemble.isolation import check_isolation_if_asked
 from mt_train.assemble.outcome import Outcome
 from mt_train.assemble.own_files import record_files
@@ -259,7 +260,7 @@ class Session:
         if self.rollouts is not None:
             with self.engine.use_averaged_weights():
                 return self.rollouts.evaluate(list(self.held_out.samples))
-        return self.engine.evaluate(self.held_out.batches(), self.stopper.should_stop)
+        return evaluate_held_out(self.engine, self.held_out, self.stopper.should_stop)
 
     @property
     def _evaluates(self) -> bool:

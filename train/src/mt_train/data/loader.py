@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -222,7 +223,14 @@ class HeldOut:
                 return _pack(samples, numbers, sequence_len, [0, 0, start], fit, most_features)
             return [(number,) for number in numbers.tolist()]
 
+        self._group = group
         self.rows = EpochRows(np.arange(len(samples)), group, WINDOW)
+
+    def part_of(self, numbers: NDArray[np.int64]) -> HeldOut:
+        """Return the held-out part that has the samples with these numbers alone, in the same form."""
+        part = copy(self)
+        part.rows = EpochRows(numbers, self._group, WINDOW)
+        return part
 
     def batches(self) -> Iterator[Batch]:
         """Yield this rank's batches; every rank has equally many."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -44,6 +44,8 @@ class RowStatistics:
     """Rows kept of each source of a mixed dataset, by its name; their tokens, and those of them that are trained on."""
     source_tokens: Counter[str] = field(default_factory=Counter)
     source_trained: Counter[str] = field(default_factory=Counter)
+    source_samples: list[tuple[str, int]] = field(default_factory=list)
+    """Samples of each such source, in the order of the samples: how many in a row are of which."""
     lengths: Counter[int] = field(default_factory=Counter)
     """Samples of at most so many tokens, and more than half as many: powers of two."""
     longest: int = 0
@@ -151,6 +153,7 @@ class RowStatistics:
             for kind, row_ids in report.places.items():
                 whole.note(kind, *row_ids)
             hashes.append(report.hashes)
+        whole.source_samples = _join_runs(whole.source_samples)
         known = [each for each in hashes if each is not None]
         whole.hashes = np.concatenate(known) if known and len(known) == len(hashes) else None
         return whole
@@ -169,6 +172,7 @@ class RowStatistics:
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Build from what ``as_dict`` gave, also out of JSON."""
         report = cls(**stored)
+        report.source_samples = _join_runs(report.source_samples)
         for name in ("rows_dropped", "source_rows", "source_tokens", "source_trained"):
             setattr(report, name, Counter(stored.get(name, {})))
         for name in ("lengths", "begin_tokens", "answers_total", "answers_longest"):
@@ -197,6 +201,15 @@ class RowStatistics:
             share, trained = tokens / max(self.tokens_total, 1), self.source_trained[name] / max(tokens, 1)
             found.append(f"{name}: {rows}, {tokens:,} tokens ({100 * share:.1f}%), {100 * trained:.1f}% trained on")
         return found
+
+
+def _join_runs(runs: Iterable[Sequence[Any]]) -> list[tuple[str, int]]:
+    """Return pairs of a name and a number, where those that follow one another with one name are one pair."""
+    found: list[tuple[str, int]] = []
+    for name, count in runs:
+        before = found.pop()[1] if found and found[-1][0] == name else 0
+        found.append((name, before + count))
+    return found
 
 
 _LARGEST = ("longest", "highest_id", "prompts_longest", "is_prefix")

@@ -24,7 +24,7 @@ class SourceCounts:
     """Adds to a new report what came of each row, by its source; nothing where the dataset has but one."""
 
     def __init__(self, dataset: Dataset, report: RowStatistics) -> None:
-        self._report, self._before = report, (0, 0, 0)
+        self._report, self._before = report, (0, 0, 0, 0)
         sources = dataset.sources() if isinstance(dataset, _Mixed) else ()
         self._names = [name for name, _ in sources]
         self._ends = list(accumulate(rows for _, rows in sources))
@@ -34,11 +34,16 @@ class SourceCounts:
         if not self._names:
             return
         name, report, now = self._names[bisect_right(self._ends, index)], self._report, self._totals()
-        rows, tokens, trained = (after - before for after, before in zip(now, self._before, strict=True))
+        rows, tokens, trained, samples = (after - before for after, before in zip(now, self._before, strict=True))
         report.source_rows[name] += rows
         report.source_tokens[name] += tokens
         report.source_trained[name] += trained
+        if samples:
+            runs = report.source_samples
+            before = runs.pop()[1] if runs and runs[-1][0] == name else 0
+            runs.append((name, before + samples))
         self._before = now
 
-    def _totals(self) -> tuple[int, int, int]:
-        return self._report.rows_kept, self._report.tokens_total, self._report.tokens_trained
+    def _totals(self) -> tuple[int, int, int, int]:
+        report = self._report
+        return report.rows_kept, report.tokens_total, report.tokens_trained, report.samples

@@ -230,14 +230,17 @@ class Engine(EngineParameters):
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
-        """Loss in nats per trained token (and the objective's metrics) over all batches of all ranks.
+        """Loss in nats per trained token (and the objective's metrics) over all batches of all ranks; see ``sums_of``."""
+        with self.use_averaged_weights():
+            sums = self.sums_of(batches, stop)
+        return None if sums is None else self.figures_of(sums)
+
+    @torch.no_grad()
+    def sums_of(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> Tensor | None:
+        """What ``figures_of`` makes figures of, over all batches of all ranks. Sums of several calls may be added up.
 
         Every rank brings equally many batches. ``None`` when some rank wanted to stop before the end.
         """
-        with self.use_averaged_weights():
-            return self._evaluate(batches, stop)
-
-    def _evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> dict[str, float] | None:
         batches = self._couple(batches)
         self._engine.eval()
         sums: Tensor | None = None
@@ -249,7 +252,7 @@ class Engine(EngineParameters):
             sums = outputs if sums is None else sums + outputs
         self._engine.train()
         assert sums is not None, "an evaluation needs at least one batch on every rank"
-        return self._evaluation(all_reduce(sums).tolist())
+        return all_reduce(sums)
 
     @torch.no_grad()
     def read(self, batches: Sequence[Batch], reader: Reader, *cache: KVCache) -> None:
@@ -269,7 +272,9 @@ class Engine(EngineParameters):
         for batch in self.transfer.copy_ahead(batches):
             self._engine(batch, *cache)
 
-    def _evaluation(self, values: Sequence[float]) -> dict[str, float]:
+    def figures_of(self, sums: Tensor) -> dict[str, float]:
+        """Return the figures of an evaluation that has added up to these."""
+        values = sums.tolist()
         further, figures = mean_figures(values[2:], *self._reported(), weight=values[1])
         named = {f"eval_{name}": value for name, value in figures.items()}
         return {"eval_loss": mean_of(values[0], values[1]) + further, **named}

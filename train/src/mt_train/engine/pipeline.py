@@ -153,7 +153,7 @@ class PipelineEngine(Engine):
     # ----------------------------------------------------------------------------------------------------- evaluation
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[Batch], stop: Callable[[], bool] = lambda: False) -> dict[str, float] | None:
+    def sums_of(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> Tensor | None:
         """See ``Engine``. ``stop`` is asked once for several batches."""
         waiting, total = iter(self._couple(batches)), None
         nothing = torch.zeros(1, device=self.process.device)
@@ -166,7 +166,7 @@ class PipelineEngine(Engine):
             total = sums if total is None else total + sums
         self._engine.train()
         assert total is not None, "an evaluation needs at least one batch on every rank"
-        return self._evaluation(total.tolist()[:-1])
+        return total[:-1]
 
     def _run(self, batches: Sequence[Batch], *cache: KVCache) -> None:
         assert not cache, "stages have no cache: texts are not generated in a pipeline"
