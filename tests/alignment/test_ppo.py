@@ -272,10 +272,13 @@ def test_answers_that_lack_what_is_learned_from_are_refused_by_its_name(bench: B
         own.learn(records)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(bench: Bench, packed: bool) -> None:
-    """-min(ρA, clip(ρ)A) + w · ½ max(…)² - e · entropy, a mean over all tokens of answers, in plain torch."""
-    own = objective(value_weight=0.3, entropy_weight=0.02, clip_low=0.1, clip_high=0.2, clip_value=0.05)
+@pytest.mark.parametrize(("packed", "dual"), [(False, None), (True, None), (False, 1.05)])
+def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(
+    bench: Bench, packed: bool, dual: float | None
+) -> None:
+    """-min(ρA, clip(ρ)A), at most -cA where A < 0, + w · ½ max(…)² - e · entropy, a mean over all tokens of answers, in plain torch."""
+    clips = {"clip_low": 0.1, "clip_high": 0.2, "clip_value": 0.05, "dual_clip": dual}
+    own = objective(value_weight=0.3, entropy_weight=0.02, **clips)
     records = collected(own, bench)
     generator = np.random.default_rng(1)
     for record in records:  # as if some steps had been made since
@@ -288,7 +291,7 @@ def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(bench: Benc
     ours = sums.loss_sum / own.count(batch)
     assert float(sums.token_count) == own.count(batch) == 21
 
-    terms, of_values, clipped = [], [], []
+    terms, of_values, clipped, bounded = [], [], [], 0
     kept = [record for record in records if len(record["ids"]) > 1]
     for sample, record in zip(samples, kept, strict=True):
         begin = len(record["prompt"])
@@ -296,6 +299,9 @@ def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(bench: Benc
         logps_T, values_T = plain(bench, record)
         ratio = (logps_T - torch.tensor(record["old"])).exp()
         policy = -torch.minimum(ratio * gained, ratio.clamp(0.9, 1.2) * gained)
+        if dual is not None:
+            beyond = (gained < 0) & (policy > -dual * gained)
+            policy, bounded = torch.where(beyond, -dual * gained, policy), bounded + int(beyond.sum())
         old = torch.tensor(record["value"])
         held = torch.maximum(torch.minimum(values_T, old + 0.05), old - 0.05)
         critic = 0.5 * torch.maximum((values_T - returns) ** 2, (held - returns) ** 2)
@@ -307,6 +313,7 @@ def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(bench: Benc
         hidden_TD = bench.model(one)[0, begin - 1 : -1]
         logps_TV = (hidden_TD @ bench.model.head.weight.T).log_softmax(1)
         terms[-1] = terms[-1] + 0.02 * (logps_TV.exp() * logps_TV).sum(1)
+    assert bool(bounded) == (dual is not None)
     expected = torch.cat(terms).mean()
     assert float(ours.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     parameters = list(bench.model.parameters())

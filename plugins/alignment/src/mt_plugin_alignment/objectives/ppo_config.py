@@ -30,6 +30,9 @@ class PpoConfig(AnswerOptions):
     whiten: bool = Field(True, description="advantages get mean 0 and deviation 1 over all tokens of the iteration")
     clip_low: float = Field(0.2, gt=0, le=1, description="ε: how much less likely a token may become at no cost")
     clip_high: float = Field(0.2, gt=0, le=1000, description="ε: how much more likely a token may become at no cost")
+    dual_clip: float | None = Field(
+        None, gt=1, le=1000, description="c: a worse answer's token costs at most c times its advantage; 3 is usual"
+    )
     clip_value: float | None = Field(
         0.2, gt=0, le=1e6, description="how far a value may move from what it was at no cost; none: as far as it wants"
     )
