@@ -152,9 +152,7 @@ class PpoObjective(OnlineObjective):
         gained_n, returns_n = (_given(batch, name, torch.zeros_like(logps_n)) for name in (ADVANTAGE, RETURN))
         old_n, old_values_n = _given(batch, OLD, logps_n), _given(batch, VALUE, values_n)
         ratios_n = ratios(logps_n, old_n)
-        policy_n = clipped_loss(
-            ratios_n, gained_n, low=config.clip_low, high=config.clip_high, dual=config.dual_clip
-        )
+        policy_n = clipped_loss(ratios_n, gained_n, low=config.clip_low, high=config.clip_high, dual=config.dual_clip)
         critic_n = value_loss(values_n, old_values_n, returns_n, clip=config.clip_value)
         losses_n = policy_n + config.value_weight * critic_n
         if config.entropy_weight:
