@@ -20,6 +20,8 @@ class TestAdapters(BaseAdapterConformance):
     # All adapters together, in one launch: test_layouts.py.
     test_every_declared_layout_trains_as_one_process_does = None
     test_a_resumed_run_equals_one_that_was_not_stopped = None
+    # Some ten small runs for each adapter, minutes for all; tests of each variant vary its options.
+    test_every_option_changes_something = None
     model = {"name": "llama", **TINY}
     quantizer = {"name": "nf4"}
 

@@ -59,11 +59,13 @@ OBJECTIVES: list[tuple[str, dict[str, Any]]] = [
 
 class TestObjectives(BaseObjectiveConformance):
     plugin, launches = plugin, False  # tests of the engine have every layout
+    idle_options = ("prove",)  # of the first step of a run
     rows = [{**row, "margin": float(number)} for number, row in enumerate(BaseObjectiveConformance.rows)]
 
     @pytest.fixture(autouse=True, params=OBJECTIVES, ids=str)
     def _each(self, request: pytest.FixtureRequest) -> None:
         self.name, self.options = request.param
+        self.next_tokens = self.name != "reward" and self.options.get("nll_on") != "all"  # scores, and prompts as well
 
 
 REWARDS: list[tuple[str, dict[str, Any]]] = [

@@ -825,6 +825,84 @@ CAUGHT = [
 ]
 """Checks in this process."""
 
+CAUGHT += [
+    FaultyCase(base, f"test_{check}", name, says, attributes)
+    for base, check, name, says, attributes in [
+        (SCHEDULE, "a_run_of_few_updates_has_factors", "hasty", r"1 update\(s\) it raised ZeroDivisionError", {}),
+        (SCHEDULE, "some_update_trains", "rates", r"the highest factor is 0\.0003, .* give factors, not rates", {}),
+        (
+            SCHEDULE,
+            "every_option_changes_something",
+            "deaf",
+            r"with power=2\.0 as with 1\.0: it ignores the option",
+            {},
+        ),
+        (OPTIMIZER, "a_rate_of_0_changes_nothing", "decays-all", "at a rate of 0 changed .* weight decay as well", {}),
+        (OPTIMIZER, "the_decay_of_vectors_is_0", "even", r"norm\.weight, a vector, a weight decay of 0\.5", {}),
+        (OPTIMIZER, "the_weight_decay_is_the_one_in_its_group", "swelling", "decay makes weights smaller", {}),
+        (OPTIMIZER, "state_begins_with_the_first_step", "early", "a step raised KeyError: .* in its first step", {}),
+        (OPTIMIZER, "ten_steps_go_downhill", "first-group", r"did not change .*norm\.weight; a step updates every", {}),
+        (
+            METRIC,
+            "the_total_is_of_all_rows_alike",
+            "newest",
+            "in another order, the total has exact = 1, and 0 before",
+            {},
+        ),
+        (
+            METRIC,
+            "totals_are_figures_also_of_one_row_and_of_none",
+            "hoards",
+            "keep nothing of one total for the next",
+            {},
+        ),
+        (
+            PREFERENCE,
+            "it_reads_the_reference_where_it_needs_one",
+            "aloof",
+            "with another reference pairs cost the same",
+            {},
+        ),
+        (SAMPLER, "draws_follow_the_seed", "fixed", "with the seeds 3 and 4 all answers are the same", {}),
+        (SAMPLER, "draws_follow_the_seed", "copying", "prompts that occur twice have the same answer", {}),
+        (
+            DATASET,
+            "rows_are_the_same_in_a_process_with_other_hashes",
+            "hashing",
+            "in another process row 0 is another",
+            {},
+        ),
+        (
+            DATASET,
+            "every_row_has_an_id_of_its_own",
+            "selfish",
+            "has 12 rows, and options_in writes 13",
+            {"row_count": 13},
+        ),
+        (
+            OBJECTIVE,
+            "a_row_is_encoded_the_same_each_time",
+            "wavering",
+            "encoded again, .* a sample follows from its row",
+            {},
+        ),
+        (OBJECTIVE, "labels_are_the_tokens_that_come_next", "shifting", r"row 0: place \d+ has the label", {}),
+        (
+            OBJECTIVE,
+            "figures_are_sums_and_counts",
+            "averaging",
+            "the figure 'width' is .* and no mean over a batch",
+            {},
+        ),
+        (OBJECTIVE, "in_half_precision_it_has_a_loss", "widening", "in bfloat16 it ends in an error", {}),
+        (REWARD, "an_answer_scores_the_same_alone_and_again", "alike", "no check can tell them apart; set `texts`", {}),
+        (REWARD, "an_answer_scores_the_same_alone_and_again", "first-row", "alone the score of .* is another", {}),
+        (ENCODER, "the_digest_follows_from_the_content_alone", "measuring", "has the digest of another content", GENES),
+        (PRINT, "it_changes_nothing", "hoards", "from a printer that has printed others before", {}),
+    ]
+]
+"""Mistakes that authors make, found by changing plugins one line at a time."""
+
 EQUAL = [
     *(FaultyCase(ENCODER, name, "sober", "", GENES) for name in vars(ENCODER) if name.startswith("test_")),
     *(FaultyCase(PROJECTOR, name, "sober", "") for name in vars(PROJECTOR) if name.startswith("test_")),

@@ -17,6 +17,21 @@ SMALL = {
 }
 """Options with which few steps show what is special."""
 
+IDLE = {
+    "adafactor": ("eps",),  # a floor for weights that are nearly 0
+    "adalomo": ("least",),
+    "galore-8bit": (
+        "rank",
+        "update_steps",
+        "scale",
+        "min_8bit_size",
+    ),  # the kit's matrices are smaller than its default rank
+    "galore-per-layer": ("rank", "update_steps", "scale"),
+    "adamw-8bit": ("min_8bit_size",),  # larger than the kit's matrices
+    "soap": ("max_side",),
+}
+"""Options that change nothing in ten steps of small matrices."""
+
 
 class TestOptimizers(BaseOptimizerConformance):
     plugin, launches = plugin, False
@@ -28,6 +43,7 @@ class TestOptimizers(BaseOptimizerConformance):
         if request.param.endswith("-8bit"):
             pytest.importorskip("bitsandbytes")
         self.name, self.options = request.param, SMALL.get(request.param, {})
+        self.idle_options = IDLE.get(request.param, ())
 
 
 class TestSchedules(BaseScheduleConformance):

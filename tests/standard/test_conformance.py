@@ -33,7 +33,7 @@ class TestSentencePiece(BaseTokenizerConformance):
 
 
 class TestHuggingFace(BaseTokenizerConformance):
-    plugin, name = plugin, "huggingface"
+    plugin, name, idle_options = plugin, "huggingface", ("parse_specials", "init")  # of added tokens
 
     @pytest.fixture(autouse=True)
     def _folder(self, huggingface_folder: Path) -> None:
@@ -93,7 +93,12 @@ class TestCosine(BaseScheduleConformance):
 
 
 class TestConstant(BaseScheduleConformance):
-    plugin, name, options = plugin, "constant", {"warmup_steps": 5}
+    plugin, name, options, idle_options = (
+        plugin,
+        "constant",
+        {"warmup_steps": 5},
+        ("warmup_ratio",),
+    )  # the steps go before it
 
 
 class TestLoss(BaseTaskPrintConformance):

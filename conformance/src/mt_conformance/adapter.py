@@ -31,6 +31,7 @@ class BaseAdapterConformance(LayoutConformance):
     """Checks of an adapter. Cheap ones run on a small model in this process, the others in the class's launch."""
 
     kind = "adapter"
+    unvaried = ("targets", "fp32")
     exact_within: float = 1e-5
     """How far the first output may be from the base's, as a share of it: rounding. For ``exact_at_init=False`` say here how far."""
     merged_within: float = 1e-5
@@ -95,6 +96,15 @@ class BaseAdapterConformance(LayoutConformance):
         model, adapter = self.adapted_model(parts)
         self.training(parts, model, adapter, steps).run(self.batches(model, steps))
         return model.eval(), adapter
+
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return losses of three steps, and what is trained afterwards."""
+        parts = self.parts(host, folder)
+        torch.manual_seed(0)
+        model, adapter = self.adapted_model(parts)
+        losses = self.training(parts, model, adapter, 3).run(self.batches(model, 3))
+        named = dict(model.named_parameters())
+        return losses, {name: named[name].detach() for name in adapter.trainable_parameters(model)}
 
     # ------------------------------------------------------------------------------------------------------------ checks
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 import pytest
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from mt_conformance import trainer
+from mt_conformance.host import is_installed
 from mt_conformance.launch import Case
 from mt_conformance.listing import HEAVY, listing_of
 from mt_core.components import Component, ModelFamily
 from mt_core.config.base import MtConfig
-from mt_core.errors import ConfigError
+from mt_core.errors import ConfigError, MtError
 from mt_core.plugins.host import Offer, PluginHost
 
 MOST_MILLISECONDS = 1000
@@ -35,6 +38,10 @@ class BasePluginConformance:
     plugin: ModuleType
     name: str
     options: Mapping[str, Any] = {}
+    idle_options: Collection[str] = ()
+    """Options that change nothing in this test, such as those that another one switches on."""
+    unvaried: ClassVar[Collection[str]] = ()
+    """Options that the kind's own class leaves out: their work shows elsewhere."""
     kind: str = ""
     """Set by the class of each kind."""
 
@@ -46,12 +53,17 @@ class BasePluginConformance:
         """The runs of this class's one launch, by name; what came of them is the fixture ``mt_launched``."""
         return {}
 
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return what the component does with the options, to be compared with what it does with others: numbers, texts and tensors."""
+        pytest.skip("what it does with its options shows in no call of this process")
+
     # --------------------------------------------------------------------------------------------- what is tested
 
     def offer(self, host: PluginHost) -> Offer:
         """The component that this class is about. Raises ``AssertionError`` that says why there is none."""
         plugin = host.plugins[-1]
-        assert not plugin.error, f"{self.plugin.__name__} does not load: {plugin.error}"
+        missing = "" if is_installed(self.plugin.__name__) else not_installed(self.plugin.__name__)
+        assert not plugin.error, f"{self.plugin.__name__} does not load: {plugin.error}{missing}"
         offers = {offer.component.name: offer for offer in plugin.offers if offer.kind == self.kind}
         hook = host.kinds[self.kind].hook
         assert self.name in offers, (
@@ -131,6 +143,27 @@ class BasePluginConformance:
             f" {', '.join(BOUNDS)}: {free[0].rpartition('.')[2]}: … = Field(…, gt=0, description=…)"
         )
 
+    def test_every_option_changes_something(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Another number, switch or choice changes what the component does. ``idle_options`` names those that change nothing here."""
+        trainer.require()
+        from mt_conformance.variations import options_without_effect
+
+        def effect(options: Mapping[str, Any]) -> Any:
+            other = copy.copy(self)
+            other.options_in = lambda folder: options  # type: ignore[method-assign]
+            return other.effect(mt_host, tmp_path)
+
+        config, options = self.config(mt_host, tmp_path), self.options_in(tmp_path)
+        plain = {key.replace("-", "_"): value for key, value in options.items()}
+        untried = {*self.idle_options, *self.unvaried}
+        found = options_without_effect(config, plain, effect, (MtError, ValidationError, AssertionError), untried)
+        assert not found, (
+            f"{self.name!r} does the same to the last bit with {found[0][0]}={found[0][1]!r} as with {getattr(config, found[0][0])!r}"
+            + (f" (the same is true of {', '.join(name for name, _ in found[1:])})" if found[1:] else "")
+            + ": it ignores the option. Use it; where another option switches it on, set that in `options` of this test, or name it in"
+            " `idle_options`"
+        )
+
     def test_help_shows_every_option_on_a_line(self, mt_host: PluginHost) -> None:
         """``mt-train --help`` with this component shows each option on one line, if a run names its kind."""
         trainer.require()
@@ -171,6 +204,14 @@ class BasePluginConformance:
         if isinstance(component, ModelFamily):
             for size, values in component.variants.items():
                 yield f"size {size!r} of {self.name!r}", type(config)(**values)
+
+
+def not_installed(module: str) -> str:
+    """Say what follows where no distribution of the plugin is installed."""
+    return (
+        f" The distribution of {module} is not installed, so that plugins which it requires are not in the host of its tests; if it"
+        " needs one (for a kind that another plugin brings), install it first: pip install -e ."
+    )
 
 
 def fields_of(config: type[MtConfig], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

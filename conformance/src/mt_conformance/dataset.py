@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,11 +14,11 @@ import torch
 
 from mt_conformance import tiny, trainer
 from mt_conformance.base import BasePluginConformance
+from mt_conformance.dataset_rows import digest_of, error_of, errors_of, ids_of, rows_of_process, tokens_of
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import small_run
 from mt_core.components import DatasetComponent
 from mt_core.errors import DataError
-from mt_core.nn import NOT_TRAINED, Batch
 from mt_core.plugins.host import PluginHost
 from mt_core.protocols import Dataset, Repeating, Stream
 from mt_core.rows import Row
@@ -45,6 +46,8 @@ class BaseDatasetConformance(BasePluginConformance):
     objective: str | Mapping[str, Any] = "pretrain"
     columns: Mapping[str, str] = {}
     """``data.columns``: our field name → the one in the rows."""
+    row_count: int = 0
+    """Rows that ``options_in`` writes; 0 leaves out the check that the dataset has as many."""
     bad_row: str = ""
     """Text that the message about the bad row must contain: its place (``rows.jsonl:2``)."""
 
@@ -94,7 +97,9 @@ class BaseDatasetConformance(BasePluginConformance):
         parts = trainer.Parts.of(trainer.resolve(raw, host))
         plan = trainer.make_plan(parts.config, world=world, device="cpu", offers=parts.offers.values())
         process = trainer.Process(rank, world, rank, torch.device("cpu"))
-        loader = trainer.make_loader(parts.config, trainer.build_data(parts), plan, process)
+        with patch.dict(os.environ, {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}):
+            built = trainer.build_data(parts)
+        loader = trainer.make_loader(parts.config, built, plan, process)
         place = at or trainer.Position()
         for window in islice(loader.windows(place), 3 * MOST):
             ended = window.after.epoch > place.epoch
@@ -132,6 +137,15 @@ class BaseDatasetConformance(BasePluginConformance):
             f"{len(twice)} ids are those of several rows, such as {twice[:3]}; each row needs its own (a dataset that repeats"
             " rows on purpose has originals())"
         )
+        count = len(source) if isinstance(source, Dataset) else len(rows)
+        assert self.row_count in (0, count), (
+            f"it has {count} rows, and options_in writes {self.row_count}; look at the first and the last one, which a"
+            " header or a missing line"
+            " break take away"
+        )
+        if isinstance(source, Dataset):
+            error = error_of(source, count - 1)
+            assert error is None, f"len() is {count}, and row({count - 1}) raised {type(error).__name__}: {error}"
         if isinstance(source, Dataset) and callable(sources := getattr(source, "sources", None)):
             counted = sum(count for _, count in sources())
             assert counted == len(source), (
@@ -154,6 +168,21 @@ class BaseDatasetConformance(BasePluginConformance):
                 f"{how}, {f'row {wrong[0]} is another' if wrong else 'there are other rows'}; a row follows from the options, the"
                 " files and its index (of a stream: from epoch and seed) alone, without random state"
             )
+
+    def test_rows_are_the_same_in_a_process_with_other_hashes(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Rows and their order do not depend on ``hash()`` of a text or the order of a set, which differ from process to process."""
+        trainer.require()
+        config = self.config(mt_host, tmp_path)
+        if self.component(mt_host).parts is not None:
+            pytest.skip("it is made of others, which have tests of their own")
+        found = rows_of_process(self.plugin.__name__, self.name, config, MOST)
+        rows = [dict(row) for row in self.rows(self.source(mt_host, tmp_path))]
+        wrong = [number for number, pair in enumerate(zip(rows, found, strict=False)) if digest_of(pair[0]) != pair[1]]
+        assert len(rows) == len(found) and not wrong, (  # noqa: PT018 - one sentence for both
+            "in another process"
+            f" {f'row {wrong[0]} is another' if wrong else f'there are {len(found)} rows, and {len(rows)} here'}; hash() of"
+            " a text and the order of a set differ from process to process: sort, and use hashlib"
+        )
 
     def test_the_order_follows_from_the_seed(self, tmp_path: Path) -> None:
         """Rows have one order for a seed, and another order for another seed."""
@@ -238,6 +267,14 @@ class BaseDatasetConformance(BasePluginConformance):
             f"build(config, split='eval') returned a {type(held_out).__name__}; return a Dataset, a Stream, or None where there is"
             " no such split"
         )
+        shared = (
+            set() if held_out is None else ids_of(self.rows(held_out)) & ids_of(self.rows(part.build(split="train")))
+        )
+        assert not shared, (
+            f"the split 'eval' has rows of the split 'train', such as {min(shared)}; what is trained on says nothing as"
+            " held-out rows: return"
+            " None where there is no such split, and rows are held out"
+        )
         if isinstance(component, DatasetComponent) and component.parts is None:
             files: Sequence[Path] = component.files(part.options, "train") or ()
             lost = [str(path) for path in files if not Path(path).exists()]
@@ -251,7 +288,7 @@ class BaseDatasetConformance(BasePluginConformance):
         if options is None:
             pytest.skip("opt-in: override bad_options_in(folder) with files of which one row is bad, and set bad_row")
         said = []
-        for error in self.errors(self.component(mt_host), options):
+        for error in errors_of(self.component(mt_host), options):
             assert isinstance(error, DataError), (
                 f"a bad row raised {type(error).__name__}: {error}; raise mt_core.DataError with file and line, so that"
                 " data.on_bad_row=skip can pass over it"
@@ -259,27 +296,3 @@ class BaseDatasetConformance(BasePluginConformance):
             said.append(str(error))
         assert len(said) == 1, f"{len(said)} rows were reported, and one is bad: {said[:3]}"
         assert self.bad_row in said[0], f"the message does not say where ({self.bad_row!r}): {said[0]}"
-
-    def errors(self, component: Any, options: Mapping[str, Any]) -> list[BaseException]:
-        """Return what asking for each row raises, the opening included where nothing can be opened."""
-        try:
-            source = component.build(component.config(**options), split="train")
-            if isinstance(source, Stream):
-                return [row for row in source.rows(0, 0) if isinstance(row, DataError)]
-        except Exception as error:  # noqa: BLE001 - whatever a stranger's dataset raises is judged above
-            return [error]
-        found = [_error_of(source, index) for index in range(len(source))]
-        return [each for each in found if each is not None]
-
-
-def tokens_of(batch: Batch) -> tuple[int, ...]:
-    """Return the tokens that are trained on, without the padding, which depends on what shares a step."""
-    return tuple(batch.labels[batch.labels != NOT_TRAINED].tolist())
-
-
-def _error_of(source: Dataset, index: int) -> BaseException | None:
-    try:
-        source.row(index)
-    except Exception as error:  # noqa: BLE001 - whatever a stranger's dataset raises is judged above
-        return error
-    return None

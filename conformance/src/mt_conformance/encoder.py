@@ -202,6 +202,13 @@ class BaseEncoderConformance(BasePluginConformance):
             f"digests have {len(found[0])} bytes; they have {DIGEST_BYTES}"
         )
         assert len(set(found)) == len(parts), "two contents have one digest; hash all of the content"
+        for part, digest in zip(parts, found, strict=True):
+            for content in (content_of(part)[::-1], *mangled(content_of(part))):
+                other = MediaPart(part.kind, content=content, place=PLACE)
+                if content != content_of(part) and outcome(lambda other=other: processor.measure(other)) == "":
+                    assert processor.measure(other).digest != digest, (
+                        f"{content[:40]!r} has the digest of another content; hash all of it, not its length or its front"
+                    )
         moved = processor.measure(MediaPart(parts[0].kind, parts[0].path, parts[0].content, place="other.jsonl:9"))
         assert moved.digest == found[0], "in another row the same content has another digest; hash the content alone"
 

@@ -74,6 +74,15 @@ def _requirements(distribution: str) -> list[str]:
     return [canonicalize(found[0]) for line in plain if (found := _REQUIRED.match(line))]
 
 
+def is_installed(module: str) -> bool:
+    """Return whether the distribution of a plugin's module is installed; without it nothing says which plugins it requires."""
+    try:
+        version(_distribution_of(module))
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def _distribution_of(module: str) -> str:
     """Return the distribution of a module, as if it had the name of its package."""
     return canonicalize(module.partition(".")[0])

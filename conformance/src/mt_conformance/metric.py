@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,9 @@ class BaseMetricConformance(BasePluginConformance):
     )
     """Predictions and references that it is tried on; a metric that reads fields of a row, or texts of a certain form, names its own."""
 
+    counting: Sequence[str] = ()
+    """Figures of ``total`` that grow with the number of rows."""
+
     def metric(self, host: PluginHost, folder: Path) -> Metric:
         """Build the metric as an evaluation does."""
         built: Metric = self.part(host, folder).build()
@@ -77,6 +81,12 @@ class BaseMetricConformance(BasePluginConformance):
                 f"{said} raised {type(error).__name__}: {error}. Figures of no row are numbers as well: 0, or NaN"
             ) from error
         return check_figures(figures, said)
+
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return scores and total of the predictions."""
+        metric = self.metric(host, folder)
+        scores = [dict(metric.score(*each)) for each in self.scored]
+        return scores, dict(metric.total(scores))
 
     def test_the_same_predictions_have_the_same_figures(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Figures are the same when computed twice, in another order, and by a metric that is built again."""
@@ -109,9 +119,29 @@ class BaseMetricConformance(BasePluginConformance):
         assert whole, "total gives no figure; give one at least"
         for count in (1, 0):
             found = self.total(metric, scores[:count])
+            fresh = self.total(self.metric(mt_host, tmp_path), scores[:count])
+            assert repr(found) == repr(fresh), (
+                f"after a total of {len(scores)} rows, that of {count} row(s) is {found}, and {fresh} by a metric built"
+                " anew; keep nothing of"
+                " one total for the next"
+            )
             assert found.keys() == whole.keys(), (
                 f"total of {count} row(s) has the figures {sorted(found)}, and of {len(scores)} {sorted(whole)}; the names are the"
                 " same whatever there is"
+            )
+
+    def test_the_total_is_of_all_rows_alike(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``total`` is the same for the rows in another order, and with each row twice. A figure that counts is named in ``counting``."""
+        metric = self.metric(mt_host, tmp_path)
+        scores = self.scores(metric, self.scored)
+        whole = self.total(metric, scores)
+        for what, other in (("in another order", scores[::-1]), ("with each row twice", [*scores, *scores])):
+            found = self.total(metric, other)
+            differ = [name for name in whole if name not in self.counting and not _is_equal(found[name], whole[name])]
+            assert not differ, (
+                f"{what}, the total has {differ[0]} = {found[differ[0]]:g}, and {whole[differ[0]]:g} before. Use every"
+                " row alike, and divide"
+                " a sum by its count; where a figure is a count, name it in `counting` of the test"
             )
 
     def test_its_signature_says_how_figures_are_computed(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -133,6 +163,11 @@ class BaseMetricConformance(BasePluginConformance):
         kept = copy.deepcopy(scores)
         self.total(metric, scores)
         assert repr(scores) == repr(kept), "total changed the scores that it was given; work on copies"
+
+
+def _is_equal(one: float, other: float) -> bool:
+    """Return whether two figures are equal up to the order of a sum; two NaN are."""
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9) or (math.isnan(one) and math.isnan(other))
 
 
 def check_figures(figures: Any, said: str) -> dict[str, float]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,6 +54,13 @@ class BaseModelConformance(FamilyConformance):
     def rename_tensors(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The reference's tensors (its weights, and their gradients) under the model's names and in its shapes."""
         return tensors
+
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return shapes and first values of the parameters, and logits as in training."""
+        model = self.model(host, folder, wide=False).train()
+        torch.manual_seed(0)
+        logits = model.head(model(self.batch(model, self.length(host, folder)))).detach()
+        return {name: each.detach() for name, each in model.named_parameters()}, logits
 
     # ------------------------------------------------------------------------------------------------------ one function
 

@@ -5,10 +5,11 @@ Shapes: B rows, T tokens, D model width.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mt_conformance import tiny, trainer
 from mt_conformance.gradients import gradients, term_counts
 from mt_conformance.host import hermetic_host
 from mt_conformance.layouts import LayoutConformance
+from mt_conformance.objective_batches import ROWS, batch_of, sum_of, with_reference, with_values, without
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.weights import fill_weights
 from mt_core.components import ObjectiveComponent
@@ -29,26 +31,14 @@ from mt_core.plugins.host import PluginHost
 from mt_core.rows import Rejected, Sample
 from mt_train.data.outcomes import encode_rows
 
-ROWS: tuple[Mapping[str, Any], ...] = tuple(
-    {"prompt": prompt, "response": chosen, "chosen": chosen, "rejected": rejected, "text": prompt + chosen}
-    for prompt, chosen, rejected in (
-        ("2 + 2 = ", "4", "five, or six"),
-        ("The capital of France is ", "Paris, on the Seine.", "Rome"),
-        ("Say yes: ", "yes", "no"),
-        ("a", "a longer answer to a very short question", "a shorter answer"),
-    )
-)
-"""Rows to fine-tune on, to read as text, and to prefer an answer of."""
-
-REFERENCE = (-1.5, -4.0, -2.25)
-"""Values that stand for those of a reference (nats), for one document after another."""
-
 
 class BaseObjectiveConformance(LayoutConformance):
     """Checks of an objective. ``rows`` are rows that it can encode. If the loss of a row depends on others, declare ``batch_coupled``."""
 
     kind = "objective"
     rows: Sequence[Mapping[str, Any]] = ROWS
+    next_tokens: bool = True
+    """Whether a label is the token that comes next in the row."""
 
     def objective(self, host: PluginHost, folder: Path) -> Objective:
         """Build the objective as a run does, over bytes and the default template."""
@@ -111,6 +101,72 @@ class BaseObjectiveConformance(LayoutConformance):
             assert not wrong, (
                 f"{sample.row_id}: {wrong[0]!r} has another number of values than there are documents, or tokens; give one for each"
             )
+
+    def test_a_row_is_encoded_the_same_each_time(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Rows have the same samples when they are encoded again, and are not changed: tokens are cached, and ranks encode shares."""
+        objective = self.objective(mt_host, tmp_path)
+        rows = [{"id": f"row {number}", **row} for number, row in enumerate(self.rows)]
+        before = copy.deepcopy(rows)
+        first = [*encode_rows(rows.__getitem__, range(len(rows)), objective)]
+        changed = [row["id"] for row, kept in zip(rows, before, strict=True) if row != kept]
+        assert not changed, f"encode changed {changed[0]}; other objectives and messages use the row: work on a copy"
+        again = [*encode_rows(rows.__getitem__, range(len(rows)), objective)]
+        wrong = [number for number, pair in enumerate(zip(first, again, strict=True)) if pair[0] != pair[1]]
+        assert not wrong, (
+            f"encoded again, row {wrong[0]} is {again[wrong[0]]}, and was {first[wrong[0]]}; a sample follows from its row alone: draw"
+            " nothing, and keep nothing of one row for the next"
+        )
+
+    def test_labels_are_the_tokens_that_come_next(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """A token that is trained is the label of the place before it. An objective with other labels sets ``next_tokens``."""
+        if not self.next_tokens:
+            pytest.skip("next_tokens = False: its labels are something else")
+        objective = self.objective(mt_host, tmp_path)
+        for sample in self.samples(objective):
+            batch = batch_of(objective, [[sample]])
+            ends = {end - 1 for end in accumulate(sample.documents or [len(sample.ids)])}
+            wanted = [
+                sample.ids[place + 1] if place not in ends and sample.trained[place + 1] else NOT_TRAINED
+                for place in range(len(sample.ids))
+            ]
+            found = batch.labels[0, : len(wanted)].tolist()
+            wrong = [place for place, pair in enumerate(zip(found, wanted, strict=True)) if pair[0] != pair[1]]
+            assert not wrong, (
+                f"{sample.row_id}: place {wrong[0]} has the label {found[wrong[0]]}, and {wanted[wrong[0]]} is the"
+                " token that comes next and is"
+                " trained (NOT_TRAINED where it is not); collate shifts labels by one, and nothing else does. Set"
+                " next_tokens = False for other labels"
+            )
+
+    def test_figures_are_sums_and_counts(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Each figure of the loss is a sum and a count: added up over micro-batches they are those of all rows at once."""
+        self.require_independent_rows(mt_host)
+        objective, model = self.objective(mt_host, tmp_path), self.model(mt_host, tmp_path)
+        rows = [[sample] for sample in self.samples(objective)]
+        ways = [[batch_of(objective, rows)], [batch_of(objective, [row]) for row in rows]]
+        with torch.no_grad():
+            one, many = ([objective.loss(model(each), model.head, each).metrics for each in way] for way in ways)
+        for name in one[0]:
+            pairs = [sum_of(way, name) for way in (one, many)]
+            means = [total / count if count else 0.0 for total, count in pairs]
+            assert math.isclose(*means, rel_tol=1e-4, abs_tol=1e-5), (
+                f"the figure {name!r} is {means[0]:g} of all rows at once, and {means[1]:g} of one micro-batch for each"
+                " row; metrics holds (sum,"
+                " count), which the engine adds up: give sums over rows or tokens, and no mean over a batch"
+            )
+
+    def test_in_half_precision_it_has_a_loss(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """With hidden states and a head in bfloat16 loss and gradient are finite: GPUs train in bfloat16."""
+        objective, model = self.objective(mt_host, tmp_path), self.model(mt_host, tmp_path).bfloat16()
+        batch = batch_of(objective, [[sample] for sample in self.samples(objective)])
+        try:
+            found = gradients(model, objective, [batch])
+        except RuntimeError as error:
+            raise AssertionError(
+                f"in bfloat16 it ends in an error: {error}. Give head(…) the dtype of the hidden states; cast its output, or use"
+                " chunked_loss and token_logprobs, which do"
+            ) from error
+        assert found.loss.isfinite(), f"in bfloat16 the loss is {float(found.loss)}"
 
     def test_however_rows_are_cut_into_micro_batches_the_gradient_is_the_same(
         self, mt_host: PluginHost, tmp_path: Path
@@ -215,6 +271,15 @@ class BaseObjectiveConformance(LayoutConformance):
             "the reference measured with the same weights",
         )
 
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return the samples, loss and gradient of all rows, and the figures."""
+        objective, model = self.objective(host, folder), self.model(host, folder)
+        samples = self.samples(objective)
+        batch = batch_of(objective, [[sample] for sample in samples])
+        found, sums = gradients(model, objective, [batch]), objective.loss(model(batch), model.head, batch)
+        figures = {name: [each.detach() for each in pair] for name, pair in sums.metrics.items()}
+        return [repr(each) for each in samples], found.loss, found.by_name, figures
+
     def require_independent_rows(self, host: PluginHost) -> None:
         """Skip where the objective says that its rows belong together."""
         component = self.component(host)
@@ -233,27 +298,3 @@ class BaseObjectiveConformance(LayoutConformance):
             " LossSums.loss_sum, never a mean over the batch; rows must not see each other (declare batch_coupled=True where"
             " that is meant)"
         )
-
-
-def batch_of(objective: Objective, rows: Sequence[Sequence[Sample]], more: int = 0) -> Batch:
-    """Collate as the core does: as long as the longest row, and so many places more."""
-    return objective.collate(rows, length=max(sum(len(each.ids) for each in row) for row in rows) + more).with_index()
-
-
-def with_reference(sample: Sample, objective: Objective) -> Sample:
-    """The sample with a value of a reference for each of its documents, where the objective compares with one."""
-    names = objective.reference_values if isinstance(objective, HasReference) else ()
-    count = len(sample.documents) or 1
-    shift = 0.25 * len(sample.ids)  # another one for each row
-    return with_values(sample, {name: [REFERENCE[n % len(REFERENCE)] - shift for n in range(count)] for name in names})
-
-
-def with_values(sample: Sample, values: Mapping[str, Sequence[float]]) -> Sample:
-    """The sample with further values of its documents."""
-    return replace(sample, document_values={**sample.document_values, **values})
-
-
-def without(sample: Sample, names: Collection[str]) -> Sample:
-    """The sample as it was before its reference was measured."""
-    kept = {name: value for name, value in sample.document_values.items() if name not in names}
-    return replace(sample, document_values=kept)

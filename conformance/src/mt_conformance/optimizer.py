@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mt_conformance.layouts import LayoutConformance
+from mt_conformance.optimizer_steps import TransformOptimizer, named_parameter, take_steps
 from mt_core.components import OptimizerComponent
 from mt_core.config.base import MtConfig
 from mt_core.plugins.host import PluginHost
-from mt_core.protocols import GradientTransform
 
 RATES = (1e-2, 3e-2, 3e-2, 2e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2e-3, 1e-3)
 """The rates that a schedule might set, one a step."""
@@ -38,6 +38,10 @@ class BaseOptimizerConformance(LayoutConformance):
         "lm_head.weight": (24, 10),
     }
     """Names and shapes of the parameters that it is tried on."""
+    moves_some: bool = False
+    """Whether ten steps may leave some parameters as they are, as those of a rule that trains some blocks at a time."""
+    decays_vectors: bool = False
+    """Whether ``split`` gives weight decay to vectors as well."""
     reference_within: float = 1e-6
     """How far a number may be from the reference after ten steps, as a share of it."""
 
@@ -60,7 +64,7 @@ class BaseOptimizerConformance(LayoutConformance):
         """Drawn anew, always the same."""
         generator = torch.Generator().manual_seed(0)
         return {
-            name: nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
+            name: named_parameter(name, torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
             for name, shape in self.shapes.items()
         }
 
@@ -72,6 +76,14 @@ class BaseOptimizerConformance(LayoutConformance):
         optimizer = self.optimizer(host, folder, self.split(host, folder, named))
         take_steps(optimizer, list(named.values()), rates)
         return named, optimizer
+
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return the groups, and the parameters after ten steps."""
+        named = self.parameters()
+        optimizer = self.optimizer(host, folder, self.split(host, folder, named))
+        rates = [group["lr"] for group in optimizer.param_groups]
+        take_steps(optimizer, list(named.values()), RATES)
+        return [each.detach() for each in named.values()], rates
 
     def test_every_parameter_is_in_exactly_one_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """``split`` puts each parameter into one group; a parameter in no group is never trained."""
@@ -94,12 +106,29 @@ class BaseOptimizerConformance(LayoutConformance):
             f"ten steps along the gradient of the sum of squares took it from {before:.4f} to {after:.4f}; an optimizer goes"
             " down, against the gradient"
         )
+        still = [name for name, first in self.parameters().items() if torch.equal(named[name], first)]
+        assert not still or self.moves_some, (
+            f"ten steps did not change {', '.join(still[:3])}; a step updates every parameter of every group that has a gradient. A rule"
+            " that leaves some out on purpose sets moves_some = True in this test"
+        )
 
     def test_the_rate_of_a_step_is_the_one_in_its_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """A step uses ``group["lr"]``, which the schedule sets before each step."""
-        slow, fast = (self.trained_parameters(mt_host, tmp_path, [rate] * 4)[0] for rate in (1e-4, 1e-2))
-        assert any(not torch.equal(slow[name], fast[name]) for name in slow), (
-            "four steps at a rate of 1e-4 and at 1e-2 gave the same weights; read group['lr'] in every step"
+        for said, slow_rates, fast_rates in (
+            ("at a rate of 1e-4 and at 1e-2", [1e-4] * 4, [1e-2] * 4),
+            ("whose rate is 1e-2 at first and then 1e-4, and 1e-2 throughout,", [1e-2, *[1e-4] * 3], [1e-2] * 4),
+        ):
+            slow, fast = (self.trained_parameters(mt_host, tmp_path, rates)[0] for rates in (slow_rates, fast_rates))
+            assert any(not torch.equal(slow[name], fast[name]) for name in slow), (
+                f"four steps {said} gave the same weights; read group['lr'] in every step"
+            )
+
+    def test_a_rate_of_0_changes_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """With ``group["lr"]`` 0 a step changes no parameter, not by weight decay either: a schedule may begin or end there."""
+        named, _ = self.trained_parameters(mt_host, tmp_path, [0.0] * 3)
+        moved = [name for name, first in self.parameters().items() if not torch.equal(named[name], first)]
+        assert not moved, (
+            f"three steps at a rate of 0 changed {', '.join(moved[:3])}; multiply the update by group['lr'], and weight decay as well"
         )
 
     def test_the_weight_decay_is_the_one_in_its_group(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -117,6 +146,35 @@ class BaseOptimizerConformance(LayoutConformance):
         assert any(not torch.equal(plain[name], decayed[name]) for name in plain), (
             "ten steps with a weight decay of 0 and of 0.5 in every group gave the same weights; read group['weight_decay'] in"
             " every step, or have no such option"
+        )
+        length, longer = (math.fsum(float(each.detach().square().sum()) for each in named.values()) for named in found)
+        assert longer < length, (
+            f"ten steps with a weight decay of 0.5 left weights with a sum of squares of {longer:.4f}, and without it {length:.4f};"
+            " decay makes weights smaller: multiply by 1 - lr · weight_decay"
+        )
+
+    def test_the_decay_of_vectors_is_0(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """``split`` gives matrices the option's ``weight_decay``, and biases and norms 0. A rule that means it sets ``decays_vectors``."""
+        if not _takes(self.config(mt_host, tmp_path), weight_decay=0.5):
+            pytest.skip("it has no weight decay")
+        named, component = self.parameters(), self.component(mt_host)
+        assert isinstance(component, OptimizerComponent), "the host checks what mt_optimizers returns"
+        config = self.config(mt_host, tmp_path)
+        groups = component.split(list(named.items()), type(config)(**{**config.model_dump(), "weight_decay": 0.5}))
+        optimizer = self.optimizer(mt_host, tmp_path, groups)
+        names = {id(parameter): name for name, parameter in named.items()}
+        decays = {
+            names[id(each)]: group.get("weight_decay") for group in optimizer.param_groups for each in group["params"]
+        }
+        vectors = [name for name in decays if len(self.shapes[name]) < 2 and decays[name] != 0]
+        assert self.decays_vectors or not vectors, (
+            f"with weight_decay=0.5 split gives {vectors[0]}, a vector, a weight decay of {decays[vectors[0]]}; it"
+            " would draw norms and biases"
+            " to 0: use mt_core.split_decay, or set decays_vectors = True in this test"
+        )
+        assert 0.5 in decays.values(), (
+            f"with weight_decay=0.5 no group has this decay ({sorted(map(str, set(decays.values())))}); split puts the"
+            " option into its groups"
         )
 
     def test_a_parameter_without_a_gradient_is_left_alone(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -152,6 +210,27 @@ class BaseOptimizerConformance(LayoutConformance):
         assert not wrong, (
             f"five steps, and five more from their state, gave another {', '.join(wrong)} than ten steps. Keep what a step needs"
             " in optimizer.state[parameter]: a checkpoint holds that, and neither attributes nor values of groups"
+        )
+
+    def test_state_begins_with_the_first_step(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Parameters that are replaced before the first step, as an engine does with its pieces, are updated like the first ones."""
+        whole, _ = self.trained_parameters(mt_host, tmp_path)
+        named = self.parameters()
+        optimizer = self.optimizer(mt_host, tmp_path, self.split(mt_host, tmp_path, named))
+        replaced = {id(each): named_parameter(name, each.detach().clone()) for name, each in named.items()}
+        for group in optimizer.param_groups:
+            group["params"] = [replaced[id(each)] for each in group["params"]]
+        try:
+            take_steps(optimizer, list(replaced.values()), RATES)
+        except (KeyError, IndexError, AttributeError) as error:
+            raise AssertionError(
+                f"with other parameters in its groups than it was built with, a step raised {type(error).__name__}: {error}. Make the"
+                " state of a parameter in its first step: an engine replaces parameters by pieces of them"
+            ) from error
+        wrong = [name for name, each in named.items() if not torch.equal(replaced[id(each)], whole[name])]
+        assert not wrong, (
+            f"with other parameters in its groups than it was built with, ten steps gave another {', '.join(wrong[:3])}; keep nothing by"
+            " the parameters of the constructor"
         )
 
     def test_an_elementwise_rule_does_not_see_shapes(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -197,63 +276,6 @@ class BaseOptimizerConformance(LayoutConformance):
                 f"after ten steps {name} is another than the reference's by {apart:.1e} (allowed: {self.reference_within:g} of"
                 " each number). Compare the defaults of both: eps, betas, weight decay, bias correction"
             )
-
-
-class TransformOptimizer(torch.optim.Optimizer):
-    """The optimizer of a ``GradientTransform``, with its directions in the place of gradients, as an engine alone uses it."""
-
-    def __init__(self, transform: GradientTransform) -> None:
-        self._transform, self._inner = transform, transform.optimizer
-        super().__init__(self._inner.param_groups, {})
-        self.param_groups = self._inner.param_groups
-        self.state = self._states = _States(self._inner)
-
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Directions, then the step of the optimizer below."""
-        parameters = [(group, each) for group in self.param_groups for each in group["params"]]
-        for number, (group, parameter) in enumerate(parameters):
-            if group.get("transformed") and parameter.grad is not None:
-                own = self._states.own.setdefault(parameter, {})
-                parameter.grad = self._transform.transform(f"parameter.{number}", parameter.grad, own)
-        self._inner.step()
-
-
-class _States(defaultdict[Tensor, dict[str, Any]]):
-    """The state of both by parameter: that of the transform has a prefix."""
-
-    PREFIX = "transform."
-
-    def __init__(self, inner: torch.optim.Optimizer) -> None:
-        super().__init__(dict)
-        self.inner, self.own = inner, cast("dict[Tensor, dict[str, Any]]", {})
-
-    def get(self, parameter: Tensor, default: Any = None) -> Any:
-        """Return what both keep."""
-        own = {f"{self.PREFIX}{key}": value for key, value in self.own.get(parameter, {}).items()}
-        return {**self.inner.state.get(parameter, {}), **own} or default
-
-    def __setitem__(self, parameter: Tensor, values: dict[str, Any]) -> None:
-        self.own[parameter] = {
-            key.removeprefix(self.PREFIX): value for key, value in values.items() if key.startswith(self.PREFIX)
-        }
-        if rest := {key: value for key, value in values.items() if not key.startswith(self.PREFIX)}:
-            self.inner.state[parameter] = rest
-
-
-def take_steps(
-    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], rates: Sequence[float], first: int = 0
-) -> None:
-    """One step a rate down the sum of squares of the parameters, with a ripple of its own on each number in each step.
-
-    Without the ripple gradients are multiples of the weights, and a rule that takes one for the other would not show.
-    """
-    for step, rate in enumerate(rates, start=first):
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        for parameter in parameters:
-            value = parameter.detach()
-            parameter.grad = 2 * value + 0.5 * torch.sin(37 * value + step)
-        optimizer.step()
 
 
 def _takes(config: MtConfig, **options: Any) -> bool:

@@ -99,6 +99,11 @@ class BasePreferenceLossConformance(BasePluginConformance):
             )
         return found
 
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return losses, and the weight of likelihood, which the objective adds."""
+        loss = self.loss(host, folder)
+        return [loss(self.pairs(host, loss, shift)).detach() for shift in (0.5, -2.0)], loss.nll
+
     # ------------------------------------------------------------------------------------------------------ checks
 
     def test_it_says_what_it_needs(self, mt_host: PluginHost, tmp_path: Path) -> None:
@@ -127,6 +132,28 @@ class BasePreferenceLossConformance(BasePluginConformance):
         loss = self.loss(mt_host, tmp_path)
         for shift in (0.0, 1.0, -1.0):
             self.gradients(loss, self.pairs(mt_host, loss, shift), f"pairs moved by {shift:g}")
+
+    def test_it_reads_the_reference_where_it_needs_one(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """With ``needs_reference`` another reference gives another loss; without it no pair has one."""
+        loss = self.loss(mt_host, tmp_path)
+        pairs = self.pairs(mt_host, loss, 0.5)
+        if not loss.needs_reference:
+            try:
+                self.losses(loss, pairs, "pairs without a reference")
+            except TypeError as error:
+                raise AssertionError(
+                    f"needs_reference is False, and pairs without a reference raised TypeError: {error}. Say needs_reference = True"
+                ) from error
+            return
+        shifted = {
+            name: getattr(pairs, name) - by for name, by in (("reference_chosen", 1.0), ("reference_rejected", 3.0))
+        }
+        moved = type(pairs)(**{**vars(pairs), **shifted})
+        one, other = (self.losses(loss, each, "pairs with a reference").detach() for each in (pairs, moved))
+        assert not torch.equal(one, other), (
+            f"with another reference pairs cost the same ({numbers(one)}). Compare with pairs.reference_chosen and"
+            " pairs.reference_rejected (pairs.margin does), or say needs_reference = False: a reference costs a forward over all rows"
+        )
 
     def test_the_start_costs_what_it_says(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The loss equals ``known_start`` when the model is the reference, for any answers."""

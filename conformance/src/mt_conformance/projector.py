@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -122,6 +123,11 @@ class BaseProjectorConformance(BasePluginConformance):
         yield from ([each] for each in taken)
         for count in (2, 2, 3, 4, 5):
             yield random.choices(list(taken), k=count)
+
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return the hidden states of every item that it takes, and how many it says."""
+        taken, projector = self.tokens(host, folder), self.projector(host, folder)
+        return list(taken.values()), [self.states(projector, [each], self.values([each])).detach() for each in taken]
 
     # ------------------------------------------------------------------------------------------------------ checks
 

@@ -45,6 +45,10 @@ class BaseRewardConformance(BasePluginConformance):
     kind = "reward"
     row: Mapping[str, Any] = {"id": "rows.jsonl:1", "prompt": "What is wide?", "answer": "the sea"}
     """The row of the prompt; a reward that reads other fields names its own."""
+    texts: Sequence[str] = ()
+    """Answers that it tells apart, where it gives all of the kit's one score."""
+    other_row: Mapping[str, Any] = {}
+    """Another row, which some of the answers belong to; by default ``row`` with another ``answer``, where it has one."""
     tolerance: float = 0.0
     """By how much a score may differ where an answer is scored beside others: a model that reads several at once rounds otherwise."""
 
@@ -55,6 +59,7 @@ class BaseRewardConformance(BasePluginConformance):
 
     def answers(self) -> list[Answer]:
         """Answers of every kind: right, wrong, empty, cut, odd."""
+        rows = [self.row, dict(self.other_row) or {**self.row, **({"answer": "12"} if "answer" in self.row else {})}]
         asked = self.row.get("prompt", "")
         prompt = list(asked) if isinstance(asked, list) else [{"role": "user", "content": str(asked), "raw": True}]
         return [
@@ -62,12 +67,12 @@ class BaseRewardConformance(BasePluginConformance):
                 text=text,
                 ids=[1] * (len(text) + 1),
                 finish="length" if number % 3 == 2 else "eos",
-                row=dict(self.row),
+                row=dict(rows[number >= len(self.texts) + len(TEXTS)]),
                 group=number // 2,
                 prompt=copy.deepcopy(prompt),
                 prompt_ids=[1] * max(1, len(str(asked))),
             )
-            for number, text in enumerate(TEXTS)
+            for number, text in enumerate([*self.texts, *TEXTS, *self.texts, *TEXTS])
         ]
 
     def scores(self, reward: Reward, answers: Sequence[Answer]) -> list[float | None]:
@@ -110,6 +115,11 @@ class BaseRewardConformance(BasePluginConformance):
         self.require_same(answers, together, alone, "alone")
         turned = self.scores(reward, answers[::-1])[::-1]
         self.require_same(answers, together, turned, "in another order")
+        assert len(set(together)) > 1 or together[0] is None, (
+            f"all {len(answers)} answers have the score {together[0]!r}, so no check can tell them apart; set `texts`"
+            " of the test to some that"
+            " have other scores"
+        )
 
     def require_same(
         self, answers: Sequence[Answer], scores: Sequence[float | None], others: Sequence[float | None], where: str

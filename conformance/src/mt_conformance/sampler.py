@@ -120,6 +120,8 @@ class BaseSamplerConformance(BasePluginConformance):
     """
 
     kind = "sampler"
+    repeats: bool = True
+    """Whether the same prompts and seed give the same answers."""
     tolerance: float = 1e-3
     """How far log-probabilities may be from those of the policy (nats, mean over the tokens of all answers)."""
 
@@ -182,6 +184,30 @@ class BaseSamplerConformance(BasePluginConformance):
                 assert answer.text == policy.tokenizer.decode(content), (
                     f"the text of an answer is {answer.text!r}, and that of its tokens {policy.tokenizer.decode(content)!r}"
                 )
+
+    def test_draws_follow_the_seed(self, mt_host: PluginHost, tmp_path: Path) -> None:
+        """Another seed draws other answers, equal prompts have answers of their own, and one seed gives the same ones, if ``repeats``."""
+        trainer.require()
+        sampler, policy = self.sampler(mt_host, tmp_path), KitPolicy(self.loaded(tmp_path))
+        prompts = [*self.prompts(policy), *self.prompts(policy)]
+        first, again, other = (
+            [
+                list(each.ids)
+                for each in self.answers(sampler, policy, prompts, GenerationConfig(max_new_tokens=24, seed=seed))
+            ]
+            for seed in (3, 3, 4)
+        )
+        assert not self.repeats or first == again, (
+            "asked twice with one seed, it gives other answers; draw by config.seed alone, so that a resumed run goes on as it was. For a"
+            " service that cannot, set repeats = False in this test"
+        )
+        assert first != other, (
+            "with the seeds 3 and 4 all answers are the same; a run that never draws others learns nothing: use config.seed"
+        )
+        half = len(TEXTS)
+        assert first[:half] != first[half:], (
+            "prompts that occur twice have the same answer each time; each one is drawn by itself, or all of a group are alike"
+        )
 
     def test_answers_follow_the_weights(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Greedy answers are those of the policy, also after a step of training; its weights are walked to the end, if at all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mt_conformance.base import BasePluginConformance
 from mt_core.plugins.host import PluginHost
@@ -44,6 +45,14 @@ class BaseTaskPrintConformance(BasePluginConformance):
         assert count == 1, f"with {what} it returned {count} lines: {line!r}; return a single one"
         return line
 
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """The line of seven records."""
+        return self.line(host, folder, self.full_records(), "seven records")
+
+    def full_records(self) -> list[StepRecord]:
+        """Seven records with every figure."""
+        return [record(step, **dict.fromkeys(self.figures, step / 7)) for step in range(1, 8)]
+
     def test_no_records_give_a_line_or_nothing(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """With no records the task print returns a line or an empty text: a resumed run begins with none."""
         self.line(mt_host, tmp_path, [], "no records")
@@ -61,8 +70,7 @@ class BaseTaskPrintConformance(BasePluginConformance):
 
     def test_it_is_one_line_whatever_the_numbers(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """The text is one line, also for many records, and for NaN or infinite losses."""
-        several = [record(step, **dict.fromkeys(self.figures, step / 10)) for step in range(1, 8)]
-        assert self.line(mt_host, tmp_path, several, "seven records").strip(), (
+        assert self.line(mt_host, tmp_path, self.full_records(), "seven records").strip(), (
             "with seven records that have every figure it printed nothing; name the figures that it prints in `figures`"
         )
         for loss in (math.nan, math.inf, 0.0, 1e300):
@@ -77,6 +85,11 @@ class BaseTaskPrintConformance(BasePluginConformance):
         line = self.line(mt_host, tmp_path, records, "two records")
         assert [each.as_dict() for each in records] == before, (
             "it changed the records that it was given; they are written to metrics.jsonl as well: work on copies"
+        )
+        printer = self.printer(mt_host, tmp_path)
+        other = [printer(self.full_records()), printer(records)][1]
+        assert line == other, (
+            f"two records gave {line!r}, and {other!r} from a printer that has printed others before: keep nothing of earlier records"
         )
         again = self.line(mt_host, tmp_path, records, "the same records")
         assert line == again, f"the same two records gave {line!r}, and from a printer built anew {again!r}"

@@ -50,6 +50,14 @@ class BaseTokenizerConformance(BasePluginConformance):
         built: Tokenizer = self.part(host, folder).build()
         return built
 
+    def effect(self, host: PluginHost, folder: Path) -> Any:
+        """Return the ids of texts, their offsets and texts again, and the special ids."""
+        tokenizer = self.tokenizer(host, folder)
+        encoded = [tokenizer.encode_with_offsets(text) for text in NASTY.values()]
+        texts = [tokenizer.decode(ids) for ids, _ in encoded]
+        special = {name: getattr(tokenizer, name) for name in ("size", "bos_id", "eos_id", "pad_id", "chat_template")}
+        return encoded, texts, special, list(begin_ids(tokenizer)), getattr(tokenizer, "added", None)
+
     def test_texts_come_back_as_they_were(self, mt_host: PluginHost, tmp_path: Path) -> None:
         """Decoding an encoded text gives the text back; special tokens that a text spells out are read as text."""
         tokenizer = self.tokenizer(mt_host, tmp_path)

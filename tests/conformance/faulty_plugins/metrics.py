@@ -76,3 +76,16 @@ class Sorts(Same):
     def total(self, scores: Any) -> dict[str, Any]:
         scores.sort(key=lambda each: each["exact"])
         return super().total(scores)
+
+
+class Newest(Same):
+    def total(self, scores: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        return {"exact": scores[-1]["exact"] if scores else 0.0}
+
+
+class Hoards(Same):
+    """Adds a total to the one before it."""
+
+    def total(self, scores: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+        self.all = [*getattr(self, "all", []), *scores]
+        return super().total(self.all)

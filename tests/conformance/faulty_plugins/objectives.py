@@ -180,3 +180,36 @@ class MeasuresPairs(Pairs):
 
     def measure(self, hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return {name: value[::2] for name, value in super().measure(hidden, head, batch).items()}
+
+
+class Wavering(Answers):
+    """Leaves out the last token of every other row that it sees."""
+
+    seen = 0
+
+    def encode(self, row: Row) -> Sample:
+        sample = super().encode(row)
+        self.seen += 1
+        return replace(sample, trained=[*sample.trained[:-1], self.seen % 5 > 0])
+
+
+class Shifting(Answers):
+    """Shifts labels once more."""
+
+    def collate(self, rows: Any, *, length: int) -> Batch:
+        batch = super().collate(rows, length=length)
+        return replace(batch, labels=batch.labels.roll(-1, 1))
+
+
+class Averaging(Answers):
+    """Has a figure of a whole batch."""
+
+    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
+        sums = super().loss(hidden, head, batch)
+        width = torch.tensor(float(hidden.shape[1]))
+        return LossSums(sums.loss_sum, sums.token_count, {"width": (width, torch.ones(()))})
+
+
+class Widening(Answers):
+    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
+        return super().loss(hidden.float(), head, batch)

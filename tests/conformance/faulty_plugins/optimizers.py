@@ -92,3 +92,37 @@ class Uncounted(Descent):
 
 class Keen(Descent):
     """It has an option for weight decay, and takes none."""
+
+
+class Even(Descent):
+    """Its ``split`` gives everything weight decay."""
+
+
+class Early(Descent):
+    """Knows the parameters that it was built with."""
+
+    def __init__(self, config: Any, groups: list[dict[str, Any]]) -> None:
+        super().__init__(config, groups)
+        self.kept = {each: torch.zeros_like(each) for group in groups for each in group["params"]}
+
+    def update(self, parameter: Tensor, gradient: Tensor, rate: float) -> None:
+        self.state[parameter].setdefault("momentum", self.kept[parameter])
+        super().update(parameter, gradient, rate)
+
+
+class FirstGroup(Descent):
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        groups, self.param_groups = self.param_groups, self.param_groups[:1]
+        super().step()
+        self.param_groups = groups
+
+
+class Swelling(Descent):
+    """Adds the share that weight decay takes away."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        with torch.no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.mul_(1 + group["lr"] * group["weight_decay"])

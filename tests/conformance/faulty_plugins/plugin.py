@@ -54,6 +54,10 @@ class Unfaithful(MtConfig):
         return value - 1
 
 
+class Ignored(MtConfig):
+    power: float = Field(1.0, gt=0, description="power of what is left")
+
+
 class Shape(ModelConfig):
     fault: str = Field("", description="what is wrong with the model")
 
@@ -83,9 +87,9 @@ def _build(module: str, name: str) -> Any:
 def mt_schedules() -> list[Component]:
     plain = [
         Component(name=name, summary="spoiled", build=_build("schedules", name.replace("-", "_")))
-        for name in ("counts", "negative", "still", "straight", "remembers")
+        for name in ("counts", "negative", "still", "straight", "remembers", "hasty", "rates")
     ]
-    options = {"mute": Mute, "unbounded": Unbounded, "two-lines": TwoLines, "unfaithful": Unfaithful}
+    options = {"mute": Mute, "unbounded": Unbounded, "two-lines": TwoLines, "unfaithful": Unfaithful, "deaf": Ignored}
     odd = [
         Component(name=name, summary="spoiled", config=config, build=_build("schedules", "straight"))
         for name, config in options.items()
@@ -96,7 +100,16 @@ def mt_schedules() -> list[Component]:
 
 @hookimpl
 def mt_task_prints() -> list[Component]:
-    names = ("needs-records", "needs-figures", "two-lines", "changes", "two-when-missing", "all-or-none", "returns")
+    names = (
+        "needs-records",
+        "needs-figures",
+        "two-lines",
+        "changes",
+        "two-when-missing",
+        "all-or-none",
+        "returns",
+        "hoards",
+    )
     return [Component(name=name, summary="spoiled", build=_build("prints", name.replace("-", "_"))) for name in names]
 
 
@@ -114,7 +127,8 @@ def mt_tokenizers() -> list[Component]:
 def mt_objectives() -> list[ObjectiveComponent]:
     names = ("unmarked", "mean", "whole-rows", "padded", "unmasked", "miscounts", "own-count", "pairs")
     names += ("mean-of-pairs", "mean-of-term", "neighbours", "miscounts-term", "renames-term", "short-documents")
-    names += ("short-values", "trains-prompts", "measures-means", "measures-pairs")
+    names += ("short-values", "trains-prompts", "measures-means", "measures-pairs", "wavering", "shifting")
+    names += ("averaging", "widening")
     return [
         ObjectiveComponent(name=name, summary="spoiled", build=_build("objectives", name.title().replace("-", "")))
         for name in names
@@ -123,6 +137,10 @@ def mt_objectives() -> list[ObjectiveComponent]:
 
 def _first_only(named: Any, config: Any) -> list[dict[str, Any]]:
     return split_decay(named[:1], config)
+
+
+def _decay_all(named: Any, config: Any) -> list[dict[str, Any]]:
+    return [{"name": "all", "params": [each for _, each in named], "weight_decay": config.weight_decay}]
 
 
 @hookimpl
@@ -138,17 +156,21 @@ def mt_optimizers() -> list[OptimizerComponent]:
         "off",
         "uncounted",
         "keen",
+        "even",
+        "early",
+        "first-group",
+        "swelling",
     )
     layouts = {"sees-shapes": frozenset({"zero3"}), "off": frozenset({"zero0", "zero2"})}
     return [
         OptimizerComponent(
             name=name,
             summary="spoiled",
-            config=Decay if name == "keen" else Rate,
+            config=Decay if name in ("keen", "even", "swelling") else Rate,
             build=_build("optimizers", name.title().replace("-", "")),
             form="elementwise",
             layouts=layouts.get(name, frozenset({"zero0"})),  # type: ignore[arg-type]
-            split=_first_only if name == "forgets-some" else split_decay,
+            split={"forgets-some": _first_only, "even": _decay_all}.get(name, split_decay),
         )
         for name in names
     ]
@@ -212,6 +234,7 @@ def mt_datasets() -> list[Component]:
         "monotonous",
         "drifting",
         "tired",
+        "hashing",
     )
     plain = [
         Component(name=name, summary="spoiled", config=Folder, build=_build("datasets", name.title())) for name in names
@@ -285,7 +308,7 @@ def mt_evaluations() -> list[EvaluationComponent]:
 
 @hookimpl
 def mt_encoders() -> list[EncoderComponent]:
-    processors = ("uncounted", "drawing", "trusting", "placed", "shallow", "fragile", "heavy")
+    processors = ("uncounted", "drawing", "trusting", "placed", "shallow", "fragile", "heavy", "measuring")
     modules = ("sober", "mixing", "unreached", "looping", "undrawn", "fixed", "wide", "keeping")
     halves = {
         **{name: (name.title(), "Sober") for name in processors},
@@ -324,6 +347,7 @@ def mt_projectors() -> list[ProjectorComponent]:
 @hookimpl
 def mt_metrics() -> list[Component]:
     names = ("remembers", "drifts", "wordy", "referring", "named", "mean", "spread", "unsigned", "changes", "sorts")
+    names += ("newest", "hoards")
     return [Component(name=name, summary="spoiled", build=_build("metrics", name.title())) for name in (*names, "same")]
 
 
@@ -335,19 +359,34 @@ def mt_kinds() -> list[Kind]:
 
 @hookimpl
 def mt_rewards() -> list[Component]:
-    names = ("just", "fragile", "lossy", "boundless", "unweighed", "tiring", "ranking", "queueing", "writing")
-    return [Component(name=name, summary="spoiled", build=_build("rewards", name.title())) for name in names]
+    names = (
+        "just",
+        "fragile",
+        "lossy",
+        "boundless",
+        "unweighed",
+        "tiring",
+        "ranking",
+        "queueing",
+        "writing",
+        "alike",
+        "first-row",
+    )
+    return [
+        Component(name=name, summary="spoiled", build=_build("rewards", name.title().replace("-", "")))
+        for name in names
+    ]
 
 
 @hookimpl
 def mt_samplers() -> list[Component]:
     names = ("faithful", "vague", "needy", "merging", "endless", "wordless", "foreign", "renaming", "claiming")
-    names += ("retelling", "stale", "peeking", "hoarding", "short", "tepid", "trimming", "drawing")
+    names += ("retelling", "stale", "peeking", "hoarding", "short", "tepid", "trimming", "drawing", "fixed", "copying")
     return [Component(name=name, summary="spoiled", build=_build("samplers", name.title())) for name in names]
 
 
 @hookimpl
 def mt_preference_losses() -> list[Component]:
     names = ("plain", "reticent", "secretive", "greedy", "averaged", "naive", "branching", "misstated", "turned")
-    names += ("centred", "lengthening", "moving")
+    names += ("centred", "lengthening", "moving", "aloof")
     return [Component(name=name, summary="spoiled", build=_build("preference_losses", name.title())) for name in names]

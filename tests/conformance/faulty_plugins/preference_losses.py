@@ -81,3 +81,12 @@ class Moving(Plain):
     def __call__(self, pairs: Any) -> Tensor:
         self.asked += 1
         return super().__call__(pairs) / self.asked
+
+
+class Aloof(Plain):
+    """Asks for a reference, and does not look at it."""
+
+    known_start = None
+
+    def __call__(self, pairs: Any) -> Tensor:
+        return -logsigmoid(self.beta * (pairs.chosen - pairs.rejected))

@@ -144,3 +144,19 @@ class Drawing(Faithful):
     def sample(self, policy: Any, prompts: Sequence[Any], config: GenerationConfig) -> list[Answer]:
         torch.rand(1)
         return super().sample(policy, prompts, config)
+
+
+class Fixed(Faithful):
+    """Draws with a seed of its own."""
+
+    def sample(self, policy: Any, prompts: Sequence[Any], config: GenerationConfig) -> list[Answer]:
+        return super().sample(policy, prompts, replace(config, seed=7))
+
+
+class Copying(Faithful):
+    """Writes one answer to prompts that are the same."""
+
+    def sample(self, policy: Any, prompts: Sequence[Any], config: GenerationConfig) -> list[Answer]:
+        different = [list(each) for each in dict.fromkeys(map(tuple, prompts))]
+        answers = dict(zip(map(tuple, different), super().sample(policy, different, config), strict=True))
+        return [answers[tuple(each)] for each in prompts]

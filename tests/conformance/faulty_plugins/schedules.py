@@ -31,3 +31,12 @@ def remembers(config: Any, *, total_steps: int) -> Any:
         return 1 / (1 + max(seen))
 
     return factor
+
+
+def hasty(config: Any, *, total_steps: int) -> Any:
+    """Nobody runs a single update."""
+    return lambda k: max(0.0, 1 - k / (total_steps - 1))
+
+
+def rates(config: Any, *, total_steps: int) -> Any:
+    return lambda k: 3e-4
