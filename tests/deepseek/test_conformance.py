@@ -8,6 +8,7 @@ from mt_plugin_deepseek import plugin
 
 class TestDeepseek(BaseModelConformance):
     plugin, name, launches = plugin, "deepseek", False
+    idle_options = ("balance_rate",)  # acts after a step
     options = {
         "dim": 32,
         "n_layers": 2,

@@ -8,3 +8,4 @@ from mt_plugin_huggingface import plugin
 
 class TestMistral(BaseModelConformance):
     plugin, name, launches = plugin, "huggingface", False
+    idle_options = ("balance_loss",)  # added to the loss of mixtures

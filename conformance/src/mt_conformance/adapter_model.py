@@ -12,7 +12,9 @@ from torch import Tensor
 
 from mt_conformance import trainer
 from mt_conformance.weights import fill_weights
+from mt_core.adapters import adapted_layers
 from mt_core.adapters.base import Adapter
+from mt_core.errors import UsageError
 from mt_core.nn import TrainModel
 
 
@@ -56,3 +58,13 @@ def probe_of_run(parts: trainer.Parts, model: TrainModel) -> Any:
     """Return the probe that looks at the rows of the run."""
     plan = trainer.make_plan(parts.config, world=1, device="cpu", offers=parts.offers.values())
     return trainer.probe_of(parts.config, trainer.build_data(parts), plan, single_process(), model)
+
+
+def check_merge_refused(model: TrainModel) -> None:
+    """Raise ``AssertionError`` for a layer that merges."""
+    for name, layer in adapted_layers(model):
+        try:
+            layer.merge()
+        except UsageError:
+            return
+        raise AssertionError(f"it declares mergeable=False, and {name} merges; raise UsageError in merged_weight")

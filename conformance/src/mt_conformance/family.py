@@ -13,7 +13,7 @@ from mt_conformance.forward import rows_of
 from mt_conformance.layouts import LayoutConformance, small_run
 from mt_conformance.weights import fill_weights
 from mt_core.components import ModelFamily
-from mt_core.nn import Batch, LayerSpec, TrainModel
+from mt_core.nn import Batch, Experts, LayerSpec, TrainModel
 from mt_core.plugins.host import Offer, PluginHost
 
 
@@ -38,6 +38,7 @@ class FamilyConformance(LayoutConformance):
         assert isinstance(made, TrainModel), (
             f"build returned a {type(made).__name__}; the model of mt_train_models has to be an mt_core.nn.TrainModel"
         )
+        check_layers(made)
         return fill_weights(made, seed=seed, wide=wide)
 
     def train_model(self, host: PluginHost) -> Offer:
@@ -78,3 +79,34 @@ class FamilyConformance(LayoutConformance):
             if offer.kind == "pipeline_layers" and offer.component.name == self.name:
                 return list(offer.component.build(self.config(host, folder)))
         return trainer.derived_layers(model)
+
+
+def check_layers(model: TrainModel) -> None:
+    """Raise ``AssertionError`` for layers with another path than they have in the model, and for projections that are not there."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for layer in model.layers():
+        assert modules.get(layer.prefix) is layer.module, (
+            f"layers() gives {layer.prefix!r}, and the model has"
+            f" {'another module' if layer.prefix in modules else 'nothing'} there; a prefix"
+            f" is the path of the layer's attribute, such as {next(iter(model.named_children()))[0]!r}"
+        )
+    inside = {
+        f"{layer.prefix}.{name}"
+        for layer in model.layers()
+        for name, _ in layer.module.named_parameters(remove_duplicate=False)
+    }
+    lost = sorted({name for name, _ in model.named_parameters(remove_duplicate=False)} - inside)
+    assert not lost, (
+        f"{lost[0]} is in no layer of layers(), which runs in a forward; give embedding, blocks, final norm and head"
+    )
+    names = [*modules, *(name for name, _ in model.named_parameters())]
+    is_mixture = any(isinstance(each, Experts) for each in modules.values())  # whose experts may be one tensor
+    lost = [each for each in model.default_targets if not any(_ends_so(name, each) for name in names)]
+    assert is_mixture or not lost, (
+        f"default_targets names {lost[0]!r}, and no module ends so; an adapter would leave it out. Modules: "
+        + ", ".join(sorted({name.rpartition(".")[2] for name, each in modules.items() if not list(each.children())}))
+    )
+
+
+def _ends_so(name: str, target: str) -> bool:
+    return name == target or name.endswith(f".{target}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch import Generator, Tensor, nn
-from torch.nn.functional import softmax
+from torch.nn.functional import dropout, softmax
 
 from mt_core import AdapterContext, LowRankConfig
 from mt_core.adapters import LinearAdapter, LoraLinear, Place
@@ -171,3 +171,26 @@ class RoughLinear(LoraLinear):
 
 class Rough(Honest):
     kind = RoughLinear
+
+
+class RestlessLinear(LoraLinear):
+    """Its dropout does not end with training."""
+
+    def adapted_output(self, x: Tensor) -> Tensor:
+        return super().adapted_output(x if self.dropout is None else dropout(x, self.dropout.p))
+
+
+class Restless(Honest):
+    kind = RestlessLinear
+
+
+class SparingLinear(LoraLinear):
+    """It has an option, and leaves it."""
+
+    def adapted_output(self, x: Tensor) -> Tensor:
+        self.dropout = None
+        return super().adapted_output(x)
+
+
+class Sparing(Honest):
+    kind = SparingLinear

@@ -260,6 +260,8 @@ def mt_adapters() -> list[AdapterComponent]:
         "thawing",
         "rough",
         "shy",
+        "restless",
+        "sparing",
     )
     plain = [
         AdapterComponent(name=name, summary="spoiled", config=LowRankConfig, build=_build("adapters", name.title()))
