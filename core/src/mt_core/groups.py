@@ -93,7 +93,10 @@ def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[d
     require_matches("optimizer.rates", tuple(own.rates), names)
     _require_turns(tuple(own.rates), names)
     matrices = {name for name, each in named if _is_matrix(name, each) and not matching_pattern(name, own.no_decay)}
-    distances = _distances(names)
+    distances = {
+        **layers_from_head(names),
+        **{name: each.from_head for name, each in named if hasattr(each, "from_head")},
+    }
     groups: dict[str, dict[str, Any]] = {}
     for name, parameter in sorted(named, key=lambda each: each[0] not in matrices):
         title, own_decay = ("decay", decay) if name in matrices else ("no_decay", 0.0)
@@ -144,11 +147,11 @@ def _rate(name: str, options: GroupOptions, distance: int) -> tuple[str, dict[st
     return label, {"lr": rate} if label else {}
 
 
-def _distances(names: Sequence[str]) -> dict[str, int]:
-    """Return how many layers each parameter is away from the head; all that comes before the first block is one layer.
+def layers_from_head(names: Sequence[str]) -> dict[str, int]:
+    """Return how many layers each parameter of a model is away from the head; all that comes before the first block is one layer.
 
     As in BEiT's fine-tuning (https://arxiv.org/abs/2106.08254): embedding, blocks, and what follows them. Encoders of media come before
-    the first block, wherever their names stand.
+    the first block, wherever their names stand. ``split_decay`` knows trained names alone; a parameter's ``from_head`` counts before them.
     """
     numbers = [block_number(name) for name in names]
     blocks = [number for number in numbers if number is not None]

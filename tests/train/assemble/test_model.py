@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import TinyModel
-from mt_core import Adapter, LowRankConfig, UsageError
+from mt_core import Adapter, GroupOptions, LowRankConfig, UsageError, split_decay
 from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector, TrainModel
 from mt_plugin_adapters.variants.bitfit.config import BitFitConfig
 from mt_plugin_adapters.variants.bitfit.layer import BitFit
@@ -16,7 +19,7 @@ from mt_plugin_adapters.variants.freeze.adapter import Freeze
 from mt_plugin_adapters.variants.freeze.config import FreezeConfig
 from mt_plugin_standard.adapter import Full
 from mt_plugin_standard.lora import Lora
-from mt_train.assemble.model import trained_names
+from mt_train.assemble.model import parameter_groups, trained_names
 from mt_train.config.sections import TrainConfig
 
 KEPT = {"blocks.0.up_proj.bias", "blocks.1.up_proj.bias"}
@@ -111,3 +114,25 @@ def test_an_adapter_of_nothing_else_is_told(model: TrainModel) -> None:
     model.kept = ("*",)
     with pytest.raises(UsageError, match="all that the adapter would train is kept as it is by TinyModel"):
         names(model, Full())
+
+
+def rates(model: TrainModel, *off: str) -> dict[str, float]:
+    """Trained parameter → its rate."""
+    optimizer = SimpleNamespace(name="any", options=GroupOptions(lr=1.0, layer_decay=0.5))
+    train = TrainConfig(disable=off)
+    parts: Any = SimpleNamespace(
+        config=SimpleNamespace(train=train, optimizer=optimizer, adapter=SimpleNamespace(name="full")),
+        optimizer_component=SimpleNamespace(split=split_decay),
+        objective_component=SimpleNamespace(head="model"),
+    )
+    of = {id(each): group["lr"] for group in parameter_groups(parts, model, Full()) for each in group["params"]}
+    return {name: of[id(each)] for name, each in model.named_parameters() if id(each) in of}
+
+
+@pytest.mark.parametrize("off", ["blocks.0.*", "blocks.1.*", "blocks.*"])
+def test_layers_have_the_rate_of_their_place_in_the_model_whatever_is_frozen(model: TrainModel, off: str) -> None:
+    """As timm counts: https://github.com/huggingface/pytorch-image-models, ``param_groups_layer_decay``."""
+    whole, part = rates(model), rates(model, off)
+    assert set(whole.values()) == {1.0, 0.5, 0.25, 0.125}
+    assert len(part) < len(whole)
+    assert part == {name: whole[name] for name in part}

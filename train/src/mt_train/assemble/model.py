@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from mt_core.adapters.base import Adapter, Probe
 from mt_core.errors import ComponentError, UsageError
-from mt_core.groups import is_of_media, matching_pattern, require_matches
+from mt_core.groups import is_of_media, layers_from_head, matching_pattern, require_matches
 from mt_core.model_protocols import Objective
 from mt_core.nn import SdpaAttention, TrainModel
 from mt_core.nn.objective import split_objective_name
@@ -175,8 +175,10 @@ def use_less_memory(model: TrainModel, train: TrainConfig, say: Say) -> None:
 def parameter_groups(parts: Parts, model: TrainModel, adapter: Adapter) -> list[dict[str, Any]]:
     """The optimizer's policy for all trained parameters, and what the adapter claims of it; each is in exactly one group."""
     trained = trained_names(parts.config.train, model, adapter, head=parts.objective_component.head)
+    from_head = layers_from_head([name for name, _ in model.named_parameters()])  # frozen blocks among them
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)
+        parameter.from_head = from_head[name]  # type: ignore[attr-defined]  # for layer_decay
     options = parts.config.optimizer.options
     rate = float(getattr(options, "lr", 0.0))
     claims = adapter.parameter_groups(model, rate)
