@@ -72,6 +72,24 @@ def write_rows(folder: Path, name: str, *rows: str, **more: Any) -> dict[str, An
     return {"name": "jsonl", "path": str(folder / f"{name}.jsonl"), **more}
 
 
+@pytest.mark.parametrize("mix", ["sequential", *MIXES])
+def test_a_source_may_be_read_up_to_a_number_of_rows(mix: str, tmp_path: Path) -> None:
+    """A mix is what it would be if the file ended there, its length in bytes included."""
+    options = MIXES[mix][0] if mix in MIXES else {}
+    weight = {"weight": 3} if options else {}
+    cut = [source(tmp_path, "a", 90, "y" * 9, **weight), source(tmp_path, "b", 10, "x" * 19)]
+    whole = [source(tmp_path, "more", 400, **weight), source(tmp_path, "b", 10, "x" * 19)]
+    rows = (tmp_path / "a.jsonl").read_text() + (tmp_path / "more.jsonl").read_text()
+    (tmp_path / "more.jsonl").write_text(rows)
+    whole[0]["read_rows"] = 90
+    expected, found = (open_dataset("concat", sources=parts, **options) for parts in (cut, whole))
+    assert [row["text"] for row in rows_of(found)] == [row["text"] for row in rows_of(expected)]
+    assert list(found.originals()) == list(expected.originals())
+    assert open_dataset("concat", sources=[{**cut[0], "read_rows": 999}], mix="rows").sources()[0][1] == 90
+    nested = [{"name": "concat", **options, "sources": cut, "read_rows": 5}, whole[1]]
+    assert shares(open_dataset("concat", sources=nested)) == {"a": 5, "b": 10}
+
+
 def test_masks_and_labels_of_token_ids_are_no_tokens_of_a_mix(tmp_path: Path) -> None:
     ids = [*range(20)]
     plain = json.dumps({"input_ids": ids})
@@ -165,7 +183,7 @@ def test_a_row_that_repeats_is_held_out_with_all_its_copies(tmp_path: Path) -> N
     assert trained | set(evaluated) == set(ids)
     assert len(kept) == sum(each in trained for each in ids), "all copies are trained on"
     assert any(evaluated.count(each) < ids.count(each) for each in evaluated), "some held-out row repeats"
-    plain = Mix([open_dataset("jsonl", path=each["path"]) for each in parts], [{}, {}], [30, 7], ["a", "b"])
+    plain = Mix([open_dataset("jsonl", path=each["path"]) for each in parts], [{}, {}], [30, 7], [30, 7], ["a", "b"])
     assert [part.tolist() for part in split_dataset(plain, 5)] == [
         part.tolist() for part in split_dataset(_BareSource(37), 5)
     ]
@@ -219,6 +237,10 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "temperature without effect": (
         {"sources": [{"name": "a"}], "mix": "rows", "temperature": 3},
         "temperature=3 has no effect with mix rows; set mix to temperature",
+    ),
+    "no row at all": (
+        {"sources": [{"name": "a", "read_rows": 0}]},
+        r"sources\.0\.read_rows is 0; write a whole number",
     ),
     "columns that are no mapping": (
         {"sources": [{"name": "a", "columns": "x"}]},

@@ -100,6 +100,21 @@ def test_in_turns_each_has_its_share_and_its_order_and_goes_on_behind_any_row(tm
     assert orders[0] != orders[2]
 
 
+def test_a_source_may_be_read_up_to_a_number_of_rows(tmp_path: Path) -> None:
+    parts = [source(tmp_path, "a", 7, read_rows=3, weight=1), source(tmp_path, "b", 9, "jsonl", read_rows=2, weight=1)]
+
+    def make() -> StreamMix:
+        return open_dataset("concat", mix="rows", sources=parts)
+
+    rows = resumed_anywhere(make, 0, 99)
+    for letter, most in (("a", 3), ("b", 2)):
+        own = [text for text in rows if text[0] == letter]
+        assert own == [f"{letter}{n % most}" for n in range(len(own))]
+        assert len(own) >= most
+    in_order = [{key: value for key, value in part.items() if key != "weight"} for part in parts]
+    assert texts(open_dataset("concat", sources=in_order).rows(0, 0)) == ["a0", "a1", "a2", "b0", "b1"]
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_short_source_that_is_repeated_has_the_share_of_its_weight(tmp_path: Path, rows: int) -> None:
     """Shares are those of ``interleave_datasets`` (datasets), which begins anew at once; 0.035 are three deviations of 2,000 draws."""

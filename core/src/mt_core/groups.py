@@ -93,14 +93,11 @@ def split_decay(named: Sequence[tuple[str, Tensor]], config: MtConfig) -> list[d
     require_matches("optimizer.rates", tuple(own.rates), names)
     _require_turns(tuple(own.rates), names)
     matrices = {name for name, each in named if _is_matrix(name, each) and not matching_pattern(name, own.no_decay)}
-    distances = {
-        **layers_from_head(names),
-        **{name: each.from_head for name, each in named if hasattr(each, "from_head")},
-    }
+    distances = layers_from_head(names)
     groups: dict[str, dict[str, Any]] = {}
     for name, parameter in sorted(named, key=lambda each: each[0] not in matrices):
         title, own_decay = ("decay", decay) if name in matrices else ("no_decay", 0.0)
-        label, rate = _rate(name, own, distances[name])
+        label, rate = _rate(name, own, getattr(parameter, "from_head", distances[name]))
         group = {"name": title + label, "params": [], "weight_decay": own_decay, **rate}
         groups.setdefault(title + label, group)["params"].append(parameter)
     return list(groups.values())

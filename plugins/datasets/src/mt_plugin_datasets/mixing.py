@@ -21,7 +21,7 @@ from mt_core import DataError, Dataset, MtConfig, PartChoice, Row, Stream
 
 from .stream_mix import MixedSource, StreamMix
 
-_OWN = ("weight", "columns")
+_OWN = ("weight", "read_rows", "columns")
 """Keys of a source that belong to the mix; all others are the source's."""
 
 _MOST_ROWS = 2**53
@@ -48,7 +48,8 @@ class ConcatConfig(MtConfig):
     """Datasets, and how much of each."""
 
     sources: tuple[dict[str, Any], ...] = Field(
-        min_length=1, description="datasets: {name, options …, weight (1), columns {ours: theirs}}, each"
+        min_length=1,
+        description="datasets: {name, options …, weight (1), read_rows (all; only its first rows), columns {ours: theirs}}, each",
     )
     mix: Literal["sequential", "rows", "tokens", "temperature"] = Field(
         "sequential",
@@ -83,6 +84,9 @@ class ConcatConfig(MtConfig):
                 raise ValueError(
                     f"sources.{number}.weight has no effect with mix sequential; set mix to rows or tokens"
                 )
+            most = source.get("read_rows")
+            if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+                raise ValueError(f"sources.{number}.read_rows is {most!r}; write a whole number of 1 or more")
             columns = source.get("columns", {})
             if not isinstance(columns, dict) or not all(
                 isinstance(each, str) for pair in columns.items() for each in pair
@@ -102,19 +106,19 @@ def parts(config: ConcatConfig) -> Mapping[str, PartChoice]:
 
 
 class Mix:
-    """Rows of several datasets: index → (source, index) by arithmetic. ``counts`` are the rows of each in an epoch, ``names`` what
-    reports call it."""
+    """Rows of several datasets: index → (source, index) by arithmetic. ``sizes`` are how many of the first rows of each are read,
+    ``counts`` its rows in an epoch, and ``names`` what reports call it."""
 
     def __init__(
         self,
         sources: Sequence[Dataset],
         columns: Sequence[Mapping[str, str]],
+        sizes: Sequence[int],
         counts: Sequence[int],
         names: Sequence[str],
     ) -> None:
         self._sources, self._columns, self._names = sources, columns, names
-        self._sizes = [len(source) for source in sources]
-        self._counts = counts
+        self._sizes, self._counts = sizes, counts
         self._begins = list(accumulate(counts, initial=0))
 
     def __len__(self) -> int:
@@ -139,9 +143,9 @@ class Mix:
     def originals(self) -> Sequence[int]:
         """Return for each index the lowest one with the same row, also where a source is a mix itself."""
         found = array("q")
-        for begin, count, source in zip(self._begins, self._counts, self._sources, strict=False):
-            own = source.originals() if isinstance(source, Mix) else range(len(source))
-            found.extend(begin + own[place % len(own)] for place in range(count))
+        for begin, count, size, source in zip(self._begins, self._counts, self._sizes, self._sources, strict=False):
+            own = source.originals() if isinstance(source, Mix) else range(size)
+            found.extend(begin + own[place % size] for place in range(count))
         return found
 
 
@@ -166,11 +170,17 @@ def build_concat(
     columns = [source.get("columns", {}) for _, source in chosen]
     datasets = [part for part, _ in chosen if isinstance(part, Dataset)]
     if len(datasets) < len(chosen):
-        mixed = [MixedSource(part, source.get("columns", {}), source["name"]) for part, source in chosen]
+        mixed = [
+            MixedSource(part, source.get("columns", {}), source["name"], source.get("read_rows"))
+            for part, source in chosen
+        ]
         in_turns = split == "train" and config.mix == "rows"
         return StreamMix(mixed, _weights(config) if in_turns else None, config.until)
-    counts = [len(part) for part in datasets] if split == "eval" else _counts(config, datasets)
-    return Mix(datasets, columns, counts, _names([source for _, source in chosen]))
+    sizes = [
+        min(len(part), source.get("read_rows") or len(part)) for part, (_, source) in zip(datasets, chosen, strict=True)
+    ]
+    counts = sizes if split == "eval" else _counts(config, datasets, sizes)
+    return Mix(datasets, columns, sizes, counts, _names([source for _, source in chosen]))
 
 
 def _names(sources: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -200,15 +210,15 @@ def _weights(config: ConcatConfig) -> list[float]:
     return [float(source.get("weight", 1)) for source in config.sources]
 
 
-def _counts(config: ConcatConfig, sources: Sequence[Dataset]) -> list[int]:
-    """Rows of each source in an epoch."""
-    sizes = [len(source) for source in sources]
+def _counts(config: ConcatConfig, sources: Sequence[Dataset], sizes: Sequence[int]) -> Sequence[int]:
+    """Return the rows of each source in an epoch, of which the first ``sizes`` are read."""
     if config.mix == "sequential":
         return sizes
     wanted = _weights(config)
     if config.mix == "tokens":
         columns = [source.get("columns", {}) for source in config.sources]
-        wanted = [weight / _mean_length(*source) for weight, *source in zip(wanted, sources, columns, strict=True)]
+        lengths = map(_mean_length, sources, columns, sizes)
+        wanted = [weight / length for weight, length in zip(wanted, lengths, strict=True)]
     elif config.mix == "temperature":
         wanted = [weight * size ** (1 / config.temperature) for weight, size in zip(wanted, sizes, strict=True)]
     passes = [size / weight for size, weight in zip(sizes, wanted, strict=True)]
@@ -223,14 +233,14 @@ def _counts(config: ConcatConfig, sources: Sequence[Dataset]) -> list[int]:
     return [max(size, round(weight * max(passes))) for size, weight in zip(sizes, wanted, strict=True)]
 
 
-def _mean_length(source: Dataset, columns: Mapping[str, str]) -> float:
-    """Bytes of text in a row, on average; a bad row is told when it is encoded."""
+def _mean_length(source: Dataset, columns: Mapping[str, str], size: int) -> float:
+    """Bytes of text in one of the first ``size`` rows, on average; a bad row is told when it is encoded."""
     from mt_core import rename_columns  # numpy loads here, not when plugins are listed
 
-    measured, lengths = min(len(source), _MEASURED), []
+    measured, lengths = min(size, _MEASURED), []
     for number in range(measured):
         with suppress(DataError):
-            lengths.append(_row_length(rename_columns(source.row(number * len(source) // measured), columns)))
+            lengths.append(_row_length(rename_columns(source.row(number * size // measured), columns)))
     return max(1.0, sum(lengths) / max(1, len(lengths)))
 
 

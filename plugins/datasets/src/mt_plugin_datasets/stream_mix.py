@@ -81,13 +81,18 @@ class StreamMix:
 
 
 class MixedSource:
-    """A source of the mix, and where it is read. ``name`` is what messages call it; ``columns`` maps our fields to its own."""
+    """A source of the mix, and where it is read. ``name`` is what messages call it; ``columns`` maps our fields to its own.
+
+    It ends behind its last row, or behind ``most`` rows.
+    """
 
     BEGIN: Mapping[str, Any] = {"passes": 0, "read": 0, "state": {}}
 
-    def __init__(self, source: Stream | Dataset, columns: Mapping[str, str], name: str) -> None:
+    def __init__(
+        self, source: Stream | Dataset, columns: Mapping[str, str], name: str, most: int | None = None
+    ) -> None:
         self._stream = InOrder(source) if isinstance(source, Dataset) else source
-        self._columns, self._name = columns, name
+        self._columns, self._name, self._most = columns, name, most
         self.load(self.BEGIN)
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -102,11 +107,7 @@ class MixedSource:
 
     def take(self, epoch: int, seed: int) -> Row | DataError | None:
         """The next row; ``None`` at the end, behind which it begins anew. Raises ``DataError`` where it has no row at all."""
-        if self._rows is None:
-            if self._known:
-                self._stream.load_state_dict(dict(self._known))
-            self._rows = iter(self._stream.rows(epoch + self.passes, seed))
-        row = next(self._rows, None)
+        row = None if self._most is not None and self._read >= self._most else self._next(epoch, seed)
         if row is None:
             if not self._read:
                 raise DataError(f"{self._name} has no rows. Take it out of the mix.")
@@ -114,6 +115,13 @@ class MixedSource:
             return None
         self._read += 1
         return row if isinstance(row, DataError) else self._rename(row)
+
+    def _next(self, epoch: int, seed: int) -> Row | DataError | None:
+        if self._rows is None:
+            if self._known:
+                self._stream.load_state_dict(dict(self._known))
+            self._rows = iter(self._stream.rows(epoch + self.passes, seed))
+        return next(self._rows, None)
 
     def _rename(self, row: Row) -> Row | DataError:
         from mt_core import rename_columns  # numpy loads here, not when plugins are listed
