@@ -225,7 +225,7 @@ def test_mixes_nest_and_bring_their_own_evaluation_rows(tmp_path: Path) -> None:
 
 OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "no source": ({"sources": []}, "at least 1 item"),
-    "no name": ({"sources": [{"path": "a"}]}, r"sources\.0 has no name; write \{name: jsonl"),
+    "no name": ({"sources": [{"split": "a"}]}, r"sources\.0 has neither name nor path; write \{path"),
     "weight of 0": (
         {"sources": [{"name": "a", "weight": 0}], "mix": "rows"},
         r"sources\.0\.weight is 0; write a number above 0",

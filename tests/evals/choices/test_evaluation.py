@@ -267,7 +267,7 @@ def test_a_dataset_with_the_name_of_a_set_is_asked_as_that_set() -> None:
 def test_bad_options_say_what_to_write() -> None:
     rows = {"name": "jsonl", "path": "x"}
     for options, message in {
-        "rows": ({"rows": {"path": "x"}}, r"rows has no name of a dataset; write \{name: jsonl"),
+        "rows": ({"rows": {"form": "x"}}, r"rows has no name of a dataset, and no path; write \{path: rows"),
         "shots": ({"rows": rows, "shot_rows": {}, "shots": 1}, r"shot-rows has no name of a dataset"),
         "form": ({"rows": rows, "form": "mmul"}, r"form is 'mmul'; there are mmlu, "),
     }.values():

@@ -36,6 +36,24 @@ def test_parts_are_built_before_the_whole_and_nest(host: PluginHost, tmp_path: P
     assert again.offers["dataset.sources.1.sources.0"].component.name == "jsonl", "a checkpoint knows its plugin"
 
 
+def test_a_path_names_the_dataset_of_a_part_by_its_ending(host: PluginHost, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\nx\n")
+    table, unknown = ({"path": str(tmp_path / name)} for name in ("a.csv", "a.bin"))
+    asked = {"rows": table, "shots": 1, "shot_rows": table}
+    evaluations = [{"name": "multiple-choice", **asked}, {"name": "perplexity", "rows": table}]
+    resolved = resolve({**mix(table), "evaluations": evaluations}, host)
+    assert Parts.of(resolved).rows("train").row(0)["text"] == "x"
+    parts = [part for found in resolved.parts.values() for part in found or () if part.kind.name == "dataset"]
+    assert [part.offer.component.name for part in parts] == ["csv"] * 4
+    assert resolve(resolved.config.as_raw(), host).config == resolved.config
+    with pytest.raises(ConfigError) as raised:
+        resolve({**mix(unknown), "evaluations": [{"name": "perplexity", "rows": unknown}]}, host)
+    told = {fault.key: str(fault) for fault in raised.value.faults}
+    assert set(told) == {"dataset.sources.0.path", "evaluations.perplexity.rows.path"}
+    assert "a.bin': each file has to end in one of .jsonl" in told["dataset.sources.0.path"]
+    assert "name the dataset that reads it: dataset.sources.0.name." in told["dataset.sources.0.path"]
+
+
 def test_every_fault_of_every_part_is_told_at_once_under_its_key(host: PluginHost) -> None:
     sources = [{"name": "jsonk"}, {"name": "jsonl", "pat": "x"}, mix({"name": "text", "path": 3})["dataset"]]
     with pytest.raises(ConfigError) as raised:

@@ -49,7 +49,8 @@ class ConcatConfig(MtConfig):
 
     sources: tuple[dict[str, Any], ...] = Field(
         min_length=1,
-        description="datasets: {name, options …, weight (1), read_rows (all; only its first rows), columns {ours: theirs}}, each",
+        description="datasets: {name (by default that of the path's ending), options …, weight (1), read_rows (only its first rows; all),"
+        " columns {ours: theirs}}, each",
     )
     mix: Literal["sequential", "rows", "tokens", "temperature"] = Field(
         "sequential",
@@ -75,8 +76,8 @@ class ConcatConfig(MtConfig):
     @model_validator(mode="after")
     def _sources_are_named(self) -> Self:
         for number, source in enumerate(self.sources):
-            if not isinstance(source.get("name"), str):
-                raise ValueError(f"sources.{number} has no name; write {{name: jsonl, path: …}}")
+            if not isinstance(source.get("name", source.get("path") and ""), str):
+                raise ValueError(f"sources.{number} has neither name nor path; write {{path: rows.jsonl}}")
             weight = source.get("weight", 1)
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
                 raise ValueError(f"sources.{number}.weight is {weight!r}; write a number above 0")
@@ -171,8 +172,8 @@ def build_concat(
     datasets = [part for part, _ in chosen if isinstance(part, Dataset)]
     if len(datasets) < len(chosen):
         mixed = [
-            MixedSource(part, source.get("columns", {}), source["name"], source.get("read_rows"))
-            for part, source in chosen
+            MixedSource(part, source.get("columns", {}), name, source.get("read_rows"))
+            for (part, source), name in zip(chosen, _names([source for _, source in chosen]), strict=True)
         ]
         in_turns = split == "train" and config.mix == "rows"
         return StreamMix(mixed, _weights(config) if in_turns else None, config.until)
@@ -194,7 +195,7 @@ def _names(sources: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _check(config: ConcatConfig, parts: Sequence[Dataset | Stream | None], split: str) -> None:
     for number, (part, source) in enumerate(zip(parts, config.sources, strict=True)):
-        where = f"dataset.sources.{number} ({source['name']})"
+        where = f"dataset.sources.{number} ({source.get('name', source.get('path'))})"
         if part is None and split == "train":
             raise DataError(f"{where} has no rows to train on. Take it out of the mix.")
         if isinstance(part, Dataset) and not len(part):

@@ -43,11 +43,15 @@ def name_dataset(draft: Draft) -> None:
         given["name"] = reader
         draft.origins["dataset.name"] = "the ending of dataset.path"
     else:
-        draft.fault(
-            "dataset.path",
-            f"no dataset follows from {given.pop('path')!r}: each file has to end in one of {', '.join(READERS)}, all for one dataset.",
-            "Correct the path, or name the dataset that reads it: --dataset NAME.",
-        )
+        draft.fault("dataset.path", *unread(given.pop("path"), "--dataset NAME"))
+
+
+def unread(path: Any, remedy: str) -> tuple[str, str]:
+    """Return problem and fix for a path that names no dataset; ``remedy`` is how one is named."""
+    return (
+        f"no dataset follows from {path!r}: each file has to end in one of {', '.join(READERS)}, all for one dataset.",
+        f"Correct the path, or name the dataset that reads it: {remedy}.",
+    )
 
 
 def _refuse_commas(draft: Draft, path: Any) -> None:

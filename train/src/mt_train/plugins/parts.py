@@ -11,6 +11,7 @@ from mt_core.kinds import Kind
 from mt_core.plugins.host import Offer
 from mt_train.config.run import SlotRef
 from mt_train.plugins.composition import Part, Uses
+from mt_train.plugins.dataset_slot import reader_of, unread
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.shipped import find_offer
 
@@ -28,8 +29,10 @@ def parts_of(draft: Draft, offer: Offer, options: MtConfig, key: str) -> tuple[P
 
 def _part(draft: Draft, whole: Offer, choice: PartChoice, where: str) -> Part | None:
     name = choice.kind or whole.kind
+    if (chosen := _name_of(draft, name, choice, where)) is None:
+        return None
     try:
-        inner = find_offer(draft.host, name, choice.name)
+        inner = find_offer(draft.host, name, chosen)
     except ComponentError as error:
         draft.fault(where, str(error))
         return None
@@ -44,6 +47,16 @@ def _part(draft: Draft, whole: Offer, choice: PartChoice, where: str) -> Part | 
         return None
     draft.offers[where] = inner
     return Part(kind, inner, options, parts_of(draft, inner, options, where), uses_of(draft, inner, where))
+
+
+def _name_of(draft: Draft, kind: str, choice: PartChoice, where: str) -> str | None:
+    """Return the name of a part; that of a dataset with a path alone follows from the path, as for the run's own."""
+    if kind != "dataset" or choice.name or not choice.options.get("path"):
+        return choice.name
+    reader = reader_of(choice.options)
+    if reader is None:
+        draft.fault(f"{where}.path", *unread(choice.options["path"], f"{where}.name"))
+    return reader
 
 
 def uses_of(draft: Draft, offer: Offer, key: str, above: tuple[str, ...] = ()) -> Uses:

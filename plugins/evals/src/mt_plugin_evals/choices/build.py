@@ -42,7 +42,7 @@ def build_constrained(config: MultipleChoiceConfig, *, split: str, parts: Sequen
 
 def form_of(config: MultipleChoiceConfig) -> Form:
     """Return the words of a question: those of its options, else of the form, else of the dataset's name, else of the rows."""
-    form = FORMS.get(config.form or str(config.rows["name"]).rpartition("/")[2], ROWS)
+    form = FORMS.get(config.form or str(config.rows.get("name", "")).rpartition("/")[2], ROWS)
     own = {
         "prompt": config.prompt,
         "target": config.target,
