@@ -125,6 +125,7 @@ class Stragglers:
         """Begin to measure."""
         if self._stopwatch is not None:
             self._positions += sum(batch.input_ids.numel() for batch in context.batches)
+            self._steps += 1
             self._stopwatch.listens = True
 
     def on_before_optimizer_step(self, context: CallbackContext) -> None:
@@ -134,10 +135,9 @@ class Stragglers:
 
     def on_step_end(self, context: CallbackContext) -> Control | None:
         """Compare the ranks at the end of a window."""
-        if self._stopwatch is None or context.record is None:
-            return None
+        if self._stopwatch is None or context.record is None or not self._steps:
+            return None  # without a step: a resumed run ends one that the process before it has computed
         self._waited += context.record.data_wait_seconds
-        self._steps += 1
         if context.step % context.config["log"]["every_steps"]:
             return None
         said = self._compare(context)
