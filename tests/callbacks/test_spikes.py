@@ -155,6 +155,22 @@ def test_losses_that_are_all_zero_say_of_no_other_that_it_is_a_spike() -> None:
     assert spikes_of([0.0] * 20 + [1e-9, -1e-9]) == []
 
 
+def test_a_spike_whose_weights_a_resumed_run_begins_with_is_said_to_stay() -> None:
+    """A signal before the evaluation of its step: the step ends after the resume, and no copy is older."""
+    callback = SpikeRollback(SpikeRollbackConfig(patience=1))
+    callback.load_state_dict({"losses": [1.0], "times": 0})
+    weights = SimpleNamespace(
+        slices=list, states=list, put=lambda slices: pytest.fail("there is nothing to go back to")
+    )
+    context: Any = SimpleNamespace(step=2, weights=weights, record=SimpleNamespace(loss=9.0))
+    context.config = {"checkpoint": {"background": False}}
+    callback.on_run_start(context)
+    control = callback.on_step_end(context)
+    assert control is not None
+    assert "resume from a checkpoint before it" in str(control.say)
+    assert callback.state_dict() == {"losses": [1.0], "times": 0}
+
+
 def test_a_window_shorter_than_the_patience_sees_spikes_and_takes_the_median_of_its_own_losses() -> None:
     losses = [9.0] * 8 + [2.0] * 3 + [5.0]
     assert spikes_of(losses, window=3, patience=8) == [12]

@@ -89,6 +89,11 @@ class SpikeRollback:
         assert context.weights is not None, "a run has weights"
         assert self._kept is not None, "the first loss, which is no spike, comes with a copy"
         step, slices, states = self._kept
+        if step == context.step:  # stopped before the evaluation of this step, so that its end comes after the resume
+            return Control(
+                say=f"step {step}: loss {loss:.4f} is a spike (median {usual:.4f}), and its weights are in the checkpoint that this run"
+                f" goes on from, since it was stopped before it could go back; to leave the step out, resume from a checkpoint before it"
+            )
         self._times += 1
         if self._times > self._config.most:
             raise MtError(
