@@ -107,6 +107,17 @@ def test_a_fused_update_in_16_bits_is_refused_by_the_dtype(dtype: str) -> None:
     assert "zero1" not in str(caught.value), "the stage that was asked for is not to blame"
 
 
+def test_a_fused_update_of_several_ranks_takes_no_compiled_blocks() -> None:
+    """A rank that gives up compiling has its gradients in another order, and they are exchanged one by one."""
+    config, offers = plan_of("lomo")
+    train = {"compile": True, "micro_batch_size": 4, "global_batch_size": 8, "dtype": "fp32"}
+    compiled = config.model_copy(update={"train": config.train.model_copy(update=train)})
+    with pytest.raises(ConfigError, match=r"train.compile: lomo exchanges each gradient as it arrives"):
+        make_plan(compiled, world=2, device="cpu", offers=offers)
+    alone = compiled.train.model_copy(update={"micro_batch_size": 8})
+    assert make_plan(config.model_copy(update={"train": alone}), world=1, device="cpu", offers=offers).world == 1
+
+
 def test_a_fused_update_takes_one_micro_batch() -> None:
     config, offers = plan_of("lomo")
     many = config.train.model_copy(update={"micro_batch_size": 2, "global_batch_size": 16, "dtype": "fp32"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from pydantic_core import SchemaError
 from rich.console import Console
 
-from mt_core.cli.guard import ERRORS_VARIABLE, run_command
+from mt_core.cli.guard import ERRORS_VARIABLE, parse_and_run, run_command
 from mt_core.errors import DataError, StoppedError, UsageError, WorkerError
 
 
@@ -36,6 +37,26 @@ def test_threads_wait_politely_unless_the_user_says_how(
     seen = []
     assert run_command(lambda: seen.append(os.environ.get("GOMP_SPINCOUNT")) or 0, debug=False) == 0
     assert seen == [expected]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--outptu", "x"], "unrecognized arguments: --outptu x. Did you mean '--output'?"),
+        (["list", "--jsn=1"], "unrecognized arguments: --jsn=1. Did you mean '--json'?"),
+        (["--zzz"], "unrecognized arguments: --zzz"),
+    ],
+)
+def test_an_option_that_is_misspelt_is_told_with_the_one_that_is_meant(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a command within a command, too."""
+    parser = argparse.ArgumentParser(prog="mt-x")
+    parser.add_argument("--output")
+    parser.add_subparsers().add_parser("list").add_argument("--json", action="store_true")
+    with pytest.raises(SystemExit, match="2"):
+        parse_and_run(parser, lambda arguments: 0, words)
+    assert capsys.readouterr().err.rstrip().endswith(f"mt-x: error: {said}")
 
 
 @pytest.mark.parametrize(

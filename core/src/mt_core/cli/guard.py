@@ -12,7 +12,7 @@ from typing import Any
 
 from mt_core.config.secrets import redact
 from mt_core.config.terminal import show_standard_streams
-from mt_core.errors import INTERRUPTED, MtError, WorkerError, of_system, refuse_exit, show_value
+from mt_core.errors import INTERRUPTED, MtError, WorkerError, did_you_mean, of_system, refuse_exit, show_value
 from mt_core.tracking.streams import make_printable
 
 ERRORS_VARIABLE = "MT_ERRORS"
@@ -44,7 +44,10 @@ def parse_and_run(
         "--completion", choices=SHELLS, action=_PrintScript, help="print what completes this in a shell"
     )
     with show_standard_streams():
-        arguments = parser.parse_args(argv)  # outside of the guard: --help ends the process by itself
+        arguments, unknown = parser.parse_known_args(argv)  # outside of the guard: --help ends the process by itself
+        if unknown:
+            known = [name for action in _actions(parser) for name in action.option_strings]
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}. {did_you_mean(unknown[0], known)}".rstrip(". "))
         return run_command(lambda: run(arguments), debug=arguments.debug)
 
 

@@ -11,9 +11,10 @@ from mt_core.errors import ConfigError, Fault
 from mt_core.evaluation import EvaluationComponent
 from mt_core.plugins.host import Offer
 from mt_train.config.deepspeed import DeepSpeedOptions
-from mt_train.config.run import RunConfig, SlotRef
+from mt_train.config.run import RunConfig
 from mt_train.config.sections import ParallelConfig
 from mt_train.engine import layout
+from mt_train.engine.config_limits import limit_faults
 from mt_train.engine.layout_suggestion import suggest_layout
 
 
@@ -193,7 +194,7 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
     faults.extend(layout.wrong_batch(plan.global_batch_size, plan.data_ranks, plan.micro_batch_size))
     layouts = plan.layouts
     faults.extend(fault for offer in offers for fault in _unsupported_faults(offer, plan, layouts))
-    faults.extend(fault for offer in offers for fault in _limit_faults(offer, config, layouts))
+    faults.extend(fault for offer in offers for fault in limit_faults(offer, config, plan.world, layouts))
     return plan, list(dict.fromkeys(faults))
 
 
@@ -285,14 +286,3 @@ def _divided_faults(offer: Offer, plan: Plan, form: str | None) -> Iterator[Faul
         "quantizer": ("keeps all experts on each rank in its own form", "train with --quantizer none"),
     }[offer.kind]
     yield Fault(key="parallel.expert", problem=f"{name} {why}.", fix=f"{without}, or {instead}.")
-
-
-def _limit_faults(offer: Offer, config: RunConfig, layouts: Set[Layout]) -> Iterator[Fault]:
-    """Yield layouts that a component cannot do with its config, of which its tests cover more (``Component.limits``)."""
-    slot = getattr(config, offer.kind, None)
-    if offer.component.limits is None or not isinstance(slot, SlotRef):
-        return
-    for key, reason in offer.component.limits(slot.options).items():
-        if key in layouts:
-            problem = f"{offer.component.name} cannot do {key}: {reason}."
-            yield Fault(key="parallel", problem=problem, fix="Choose another layout.")
