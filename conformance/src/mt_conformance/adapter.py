@@ -113,7 +113,11 @@ class BaseAdapterConformance(AdapterConformance):
         other = copy.copy(self)
         options = {**self.options_in(tmp_path), "dropout": 0.5}
         other.options_in = lambda folder: options  # type: ignore[method-assign]
-        model, _ = other.trained_model(other.parts(mt_host, tmp_path))
+        try:
+            parts = other.parts(mt_host, tmp_path)
+        except ConfigError as error:
+            pytest.skip(f"it refuses dropout: {error}")
+        model, _ = other.trained_model(parts)
         batch = self.batches(model)[0]
         assert torch.equal(outputs(model.eval(), batch), outputs(model, batch)), (
             "with dropout=0.5 two forwards in evaluation differ; use nn.Dropout, or give functional.dropout training=self.training"

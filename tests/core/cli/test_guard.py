@@ -42,7 +42,7 @@ def test_threads_wait_politely_unless_the_user_says_how(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--outptu", "x"], "unrecognized arguments: --outptu x. Did you mean '--output'?"),
+        (["--outptu=x"], "unrecognized arguments: --outptu=x. Did you mean '--output'?"),
         (["list", "--jsn=1"], "unrecognized arguments: --jsn=1. Did you mean '--json'?"),
         (["--zzz"], "unrecognized arguments: --zzz"),
     ],
