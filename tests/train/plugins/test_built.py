@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from torch import nn
 
 from mt_core import ComponentError
+from mt_core.nn import TrainModel
 from mt_train.assemble.discovery import load_plugins
 from mt_train.plugins.built import check_built
 
@@ -65,3 +67,27 @@ def test_what_has_all_or_may_be_otherwise_is_left_alone() -> None:
     check_built(Lines(), HOST.get("dataset", "jsonl"))
     check_built(object(), HOST.get("callback", "ema"))
     check_built(object(), HOST.get("schedule", "cosine"))
+
+
+class Bare(TrainModel):
+    """A model whose modules have names of its own."""
+
+    def __init__(self, config: object = None) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(4, 2)
+        if config is not None:
+            self.config = config  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("built", "says"),
+    [
+        (nn.Linear(2, 2), r"builds a Linear, which is no mt_core.nn.TrainModel; derive its class from that"),
+        (Bare(), r"builds a Bare without config; set self.config = config"),
+        (Bare(object()), r"builds a Bare whose layers\(\) ends in: .*model.*Define layers\(\), or name"),
+    ],
+    ids=["another module", "without config", "without layers"],
+)
+def test_a_model_that_cannot_be_trained_is_named_with_what_to_define(built: object, says: str) -> None:
+    with pytest.raises(ComponentError, match=says):
+        check_built(built, HOST.get("train_model", "llama"))

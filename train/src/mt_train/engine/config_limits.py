@@ -1,4 +1,4 @@
-"""What a component cannot do with its own options, or with others of the run. Imports no torch."""
+"""Limits that a component has by its own options, or by others of the run. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,4 +25,6 @@ def limit_faults(offer: Offer, config: RunConfig, world: int, layouts: Set[Layou
         return
     for key, reason in component.limits(slot.options).items():
         if key in layouts:
-            yield Fault(key="parallel", problem=f"{component.name} cannot do {key}: {reason}.", fix="Choose another layout.")
+            yield Fault(
+                key="parallel", problem=f"{component.name} cannot do {key}: {reason}.", fix="Choose another layout."
+            )

@@ -237,7 +237,7 @@ class Engine(EngineParameters):
 
     @torch.no_grad()
     def sums_of(self, batches: Iterable[Batch], stop: Callable[[], bool]) -> Tensor | None:
-        """What ``figures_of`` makes figures of, over all batches of all ranks. Sums of several calls may be added up.
+        """Return sums for ``figures_of``, over all batches of all ranks. Those of several calls may be added up.
 
         Every rank brings equally many batches. ``None`` when some rank wanted to stop before the end.
         """

@@ -22,12 +22,27 @@ def check_built(built: object, offer: Offer) -> None:
     wanted = getattr(import_module(module), name)
     if wanted is Dataset and isinstance(built, Stream):
         return
+    builds = f"{kind.words} {offer.component.name!r} of {offer.plugin.label} builds a {type(built).__name__}"
     if lacking := [each for each in _members(wanted) if not hasattr(built, each)]:
         them = "it" if len(lacking) == 1 else "them"
+        raise ComponentError(f"{builds} without {', '.join(lacking)}; define {them} as {module}.{name} has {them}")
+    if kind.name == "train_model":
+        _check_model(built, wanted, builds)
+
+
+def _check_model(built: object, wanted: type, builds: str) -> None:
+    """Raise ``ComponentError`` for what is no model, or one that does not say what it is made of."""
+    if not isinstance(built, wanted):
+        raise ComponentError(f"{builds}, which is no mt_core.nn.TrainModel; derive its class from that")
+    if not hasattr(built, "config"):
+        raise ComponentError(f"{builds} without config; set self.config = config in its __init__")
+    try:
+        built.layers()  # type: ignore[attr-defined]
+    except AttributeError as error:
         raise ComponentError(
-            f"{kind.words} {offer.component.name!r} of {offer.plugin.label} builds a {type(built).__name__} without"
-            f" {', '.join(lacking)}; define {them} as {module}.{name} has {them}"
-        )
+            f"{builds} whose layers() ends in: {error}. Define layers(), or name embedding, blocks, final norm and head"
+            " model.embed_tokens, model.layers, model.norm and lm_head"
+        ) from error
 
 
 def _members(wanted: object) -> list[str]:
