@@ -43,10 +43,10 @@ def name_dataset(draft: Draft) -> None:
         given["name"] = reader
         draft.origins["dataset.name"] = "the ending of dataset.path"
     else:
-        draft.fault("dataset.path", *unread(given.pop("path"), "--dataset NAME"))
+        draft.fault("dataset.path", *path_fault(given.pop("path"), "--dataset NAME"))
 
 
-def unread(path: Any, remedy: str) -> tuple[str, str]:
+def path_fault(path: Any, remedy: str) -> tuple[str, str]:
     """Return problem and fix for a path that names no dataset; ``remedy`` is how one is named."""
     return (
         f"no dataset follows from {path!r}: each file has to end in one of {', '.join(READERS)}, all for one dataset.",

@@ -11,7 +11,7 @@ from mt_core.kinds import Kind
 from mt_core.plugins.host import Offer
 from mt_train.config.run import SlotRef
 from mt_train.plugins.composition import Part, Uses
-from mt_train.plugins.dataset_slot import reader_of, unread
+from mt_train.plugins.dataset_slot import path_fault, reader_of
 from mt_train.plugins.draft import Draft
 from mt_train.plugins.shipped import find_offer
 
@@ -55,7 +55,7 @@ def _name_of(draft: Draft, kind: str, choice: PartChoice, where: str) -> str | N
         return choice.name
     reader = reader_of(choice.options)
     if reader is None:
-        draft.fault(f"{where}.path", *unread(choice.options["path"], f"{where}.name"))
+        draft.fault(f"{where}.path", *path_fault(choice.options["path"], f"{where}.name"))
     return reader
 
 
