@@ -27,7 +27,7 @@ class AdapterConformance(LayoutConformance):
     """Adapter that is tested. The checks are in ``BaseAdapterConformance``."""
 
     kind = "adapter"
-    unvaried = ("targets", "fp32")
+    fixed_options = ("targets", "fp32")
     exact_within: float = 1e-5
     """How far the first output may be from the base's, as a share of it: rounding. For ``exact_at_init=False`` say here how far."""
     merged_within: float = 1e-5

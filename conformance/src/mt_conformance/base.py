@@ -40,8 +40,8 @@ class BasePluginConformance:
     options: Mapping[str, Any] = {}
     idle_options: Collection[str] = ()
     """Options that change nothing in this test, such as those that another one switches on."""
-    unvaried: ClassVar[Collection[str]] = ()
-    """Options that the kind's own class leaves out: their work shows elsewhere."""
+    fixed_options: ClassVar[Collection[str]] = ()
+    """Options that keep their value in every test of the kind: their work shows elsewhere."""
     kind: str = ""
     """Set by the class of each kind."""
 
@@ -155,7 +155,7 @@ class BasePluginConformance:
 
         config, options = self.config(mt_host, tmp_path), self.options_in(tmp_path)
         plain = {key.replace("-", "_"): value for key, value in options.items()}
-        untried = {*self.idle_options, *self.unvaried}
+        untried = {*self.idle_options, *self.fixed_options}
         found = options_without_effect(config, plain, effect, (MtError, ValidationError, AssertionError), untried)
         assert not found, (
             f"{self.name!r} does the same to the last bit with {found[0][0]}={found[0][1]!r} as with {getattr(config, found[0][0])!r}"

@@ -20,9 +20,6 @@ from mt_core.rows import Row
 if TYPE_CHECKING:
     from mt_core.nn import Batch
 
-NOT_TRAINED = -100
-"""``mt_core.nn.NOT_TRAINED``, whose module loads torch."""
-
 
 def digest_of(row: Mapping[str, Any]) -> str:
     """Return a digest of everything that a row says; what is no JSON counts by its class."""
@@ -60,6 +57,8 @@ def ids_of(rows: Sequence[Row]) -> set[str]:
 
 def tokens_of(batch: Batch) -> tuple[int, ...]:
     """Return the tokens that are trained on, without the padding, which depends on what shares a step."""
+    from mt_core.nn import NOT_TRAINED  # with torch, which the process of ``read_rows`` does without
+
     return tuple(batch.labels[batch.labels != NOT_TRAINED].tolist())
 
 

@@ -40,7 +40,7 @@ class BaseModelConformance(FamilyConformance):
     Opt-in: ``reference``, the same model by other code.
     """
 
-    unvaried = ("max_seq_len",)
+    fixed_options = ("max_seq_len",)
     initial_loss_within: float = 0.3
     """How far the loss of new weights may be from ln V (nats per token)."""
     overfit_rate: float = 1e-2

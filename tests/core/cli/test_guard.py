@@ -50,7 +50,7 @@ def test_threads_wait_politely_unless_the_user_says_how(
 def test_an_option_that_is_misspelt_is_told_with_the_one_that_is_meant(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of a command within a command, too."""
+    """Options of a command within a command count as well."""
     parser = argparse.ArgumentParser(prog="mt-x")
     parser.add_argument("--output")
     parser.add_subparsers().add_parser("list").add_argument("--json", action="store_true")

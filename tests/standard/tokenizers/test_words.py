@@ -161,7 +161,7 @@ def test_memory_for_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_special_tokens_that_overlap_are_read_as_the_tokenizer_reads_them() -> None:
-    """Those that are not normalized are looked for first, so that ``<s>`` wins over a longer token that is normalized."""
+    """Tokens that are not normalized are looked for first, so that ``<s>`` wins over a longer token that is normalized."""
     from tokenizers import AddedToken
 
     inner = backend("Llama 3")

@@ -95,7 +95,7 @@ def test_ranks_of_several_nodes_share_the_cards_of_each() -> None:
 
 
 def test_volumes_are_those_of_the_papers() -> None:
-    """Of N parameters and many ranks: ZeRO 3 moves 3N numbers a step (https://arxiv.org/abs/1910.02054, section 7), and so does ZeRO 2,
+    """ZeRO 3 moves 3N numbers a step for N parameters and many ranks (https://arxiv.org/abs/1910.02054, section 7), and so does ZeRO 2,
     2N in the paper, since DeepSpeed all-reduces gradients (test_traffic.py); Ulysses 4 of each token and channel a layer, forward
     (https://arxiv.org/abs/2309.14509, section 3.2)."""
     many = 10**9

@@ -36,7 +36,7 @@ _PLAIN = frozenset(ROLES) - {_CALL}
 _NAMES = ("name", "tool_call_id")
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """Keys of rows for the assistant's thoughts, as transformers takes them: the first that there is."""
-_TRAINED = ("train_detail", "train", "training", "loss")
+_TRAIN_KEYS = ("train_detail", "train", "training", "loss")
 """Keys of rows that say whether a turn is trained on: ours, axolotl's ``training`` and ms-swift's ``loss``. axolotl's
 ``train_detail`` divides a turn, which nothing here does, so that it is refused."""
 
@@ -136,7 +136,7 @@ def _turn(item: Any, place: str) -> Message:
 def _wishes(item: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return ``train`` and ``weight``, where the turn has them. A weight of 0 is ``train: false``, as at OpenAI."""
     wishes: dict[str, Any] = {}
-    key = next((key for key in _TRAINED if item.get(key) not in (None, [])), None)
+    key = next((key for key in _TRAIN_KEYS if item.get(key) not in (None, [])), None)
     weight = item.get("weight")
     if key is not None:
         train = item[key]

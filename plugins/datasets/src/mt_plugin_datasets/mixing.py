@@ -76,7 +76,7 @@ class ConcatConfig(MtConfig):
     @model_validator(mode="after")
     def _sources_are_named(self) -> Self:
         for number, source in enumerate(self.sources):
-            if not isinstance(source.get("name", source.get("path") and ""), str):
+            if not isinstance(source.get("name", ""), str) or not (source.get("name") or source.get("path")):
                 raise ValueError(f"sources.{number} has neither name nor path; write {{path: rows.jsonl}}")
             weight = source.get("weight", 1)
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
