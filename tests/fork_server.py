@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from forked_starts import PRELOADED, Client, install, paths_of, skip_fsync
+from forked_starts import PRELOADED, Client, install, paths_of, save_time
 
 PATIENCE_SECONDS = 120.0
 
@@ -175,15 +175,18 @@ def preload() -> None:
     """Import what commands import, and stay what can be forked."""
     torch, processes = importlib.import_module("torch"), importlib.import_module("mt_train.engine.processes")
     processes.import_deepspeed(torch.device("cpu"))  # as every run does: without torch's compiler
+    save_time()
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
     sys.modules["mt_core.plugins.host"].PluginHost.discover()
+    for name in ("mt_core", "mt_train", "mt_plugin_standard", "mt_plugin_llama"):  # the code of most runs
+        with suppress(ModuleNotFoundError):
+            sys.modules["mt_train.plugins.lock"].code_hash(name)
     for number in range(3, 32):  # a copy of standard error that an import has kept: no child may have it open
         with suppress(OSError):
             if os.path.sameopenfile(number, 2):
                 os.close(number)
-    skip_fsync()
     gc.collect()
     gc.freeze()  # or every fork walks and copies all of it
     threads = len(os.listdir("/proc/self/task"))

@@ -4,9 +4,10 @@ These are Python modules and scripts of ours, our commands, and pytest. What is 
 start's would be: its pipes, signals, groups and exit codes are those of ``Popen`` itself. A process that asks has one server, which
 its first start brings up; a command has one too, so that the ranks that it launches are forked.
 
-A real start differs in five ways. What libraries print when they are imported is not seen, and importing takes no time; all
+A real start differs in seven ways. What libraries print when they are imported is not seen, and importing takes no time; all
 forks of a server have the same hash seed; variables that are read at import must be those of the server, or the start is a real one;
-a fork ends after its exit handlers, without taking its modules apart; and it waits for no disk. Tests of such things say
+a fork ends after its exit handlers, without taking its modules apart; and it waits for no disk, draws no loss curve and hashes the code
+of this repository once. Tests of such things say
 ``@pytest.mark.real_start``.
 Linux only, and only without a GPU: elsewhere every start is real.
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -25,7 +28,8 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -33,6 +37,9 @@ from pathlib import Path
 from typing import Any
 
 SERVER = Path(__file__).with_name("fork_server.py")
+
+DOT = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg==")
+"""A picture in the PNG format, of one white pixel."""
 
 PRELOADED = (
     "mt_train.api",
@@ -328,6 +335,13 @@ def _plugins() -> list[str]:
     return [point.module for point in entry_points(group="mt_core.plugins")]
 
 
+def save_time() -> None:
+    """From now on, this process leaves out what every run does and few tests look at."""
+    skip_fsync()
+    remember_code()
+    skip_loss_curves()
+
+
 def skip_fsync() -> None:
     """From now on, nothing of this process waits until what it wrote is on the disk: no test cuts the power.
 
@@ -338,6 +352,54 @@ def skip_fsync() -> None:
         os.fstat(file if isinstance(file, int) else file.fileno())  # as of the real one, ``OSError`` for what is closed
 
     os.fsync = fsync
+
+
+def remember_code() -> None:
+    """From now on, this process reads the code of this repository once for all runs: no test changes it.
+
+    Each run hashes it twice, for a tenth of the time of two steps. Copies of it, and what tests write, are read anew.
+    """
+    with suppress(ModuleNotFoundError):  # where only the core is installed
+        lock = importlib.import_module("mt_train.plugins.lock")
+        lock.code_hash = _remembered(lock.code_hash)
+
+
+def _remembered(hash_code: Callable[..., str]) -> Callable[..., str]:
+    known: dict[tuple[str, ...], str] = {}
+
+    @functools.wraps(hash_code)
+    def code_hash(*modules: str) -> str:
+        folders = [_own_folder(top) for top in dict.fromkeys(module.partition(".")[0] for module in modules)]
+        if None in folders:
+            return hash_code(*modules)
+        if (key := tuple(map(str, folders))) not in known:
+            known[key] = hash_code(*modules)
+        return known[key]
+
+    return code_hash
+
+
+def _own_folder(package: str) -> str | None:
+    """The folder of a package of this repository; nothing of any other."""
+    module = sys.modules.get(package) or importlib.util.find_spec(package) if package else None
+    places = getattr(module, "__path__", None) or getattr(module, "submodule_search_locations", None) or ()
+    own = [place for place in places if Path(place).is_relative_to(SERVER.parents[1])]
+    return own[0] if len(own) == len(list(places)) == 1 else None
+
+
+def skip_loss_curves() -> None:
+    """From now on, a run of this process has a dot for its loss curve, whose drawing is a tenth of the time of two steps.
+
+    The curve is tested by itself (``train/tracking``), with the real starts of ``integration/test_first_run.py`` and by pages that show it.
+    """
+    with suppress(ModuleNotFoundError):
+        recorder = importlib.import_module("mt_train.tracking.recorder")
+        recorder.plot_losses = _draw_dot
+
+
+def _draw_dot(records: Sequence[Mapping[str, Any]], path: Path, *, unit: str = "") -> None:
+    if any(record.get("loss") is not None for record in records):
+        path.write_bytes(DOT)
 
 
 def is_open(handle: int) -> bool:

@@ -108,6 +108,33 @@ def test_it_waits_for_no_disk_and_neither_does_this_process(starts: forked_start
     assert os.fsync.__module__ == "forked_starts"
 
 
+def test_code_of_this_repository_is_read_once_and_any_other_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "read_anew").mkdir()
+    (tmp_path / "read_anew" / "__init__.py").write_text("")
+    (tmp_path / "read_anew_too.py").write_text("")
+    asked: list[tuple[str, ...]] = []
+    hash_code = forked_starts._remembered(lambda *modules: asked.append(modules) or str(len(asked)))
+    for modules in (("mt_core", "mt_train.loop"), ("read_anew",), ("mt_core", "read_anew"), ("read_anew_too",)):
+        found = [hash_code(*modules) for _ in range(2)]
+        assert (found[0] == found[1]) == (modules[:2] == ("mt_core", "mt_train.loop")), modules
+    assert hash_code("mt_core.lazy", "mt_train") == "1", "the same packages"
+    assert hash_code("mt_train", "mt_core") != "1", "in another order"
+
+
+def test_a_run_has_a_picture_for_its_loss_curve_and_none_without_a_loss(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from mt_train.tracking import recorder
+
+    recorder.plot_losses([{"step": 1, "loss": None}], tmp_path / "none.png")
+    recorder.plot_losses([{"step": 1, "loss": 2.0}], tmp_path / "some.png", unit="nats")
+    assert [path.name for path in tmp_path.iterdir()] == ["some.png"]
+    assert Image.open(tmp_path / "some.png").size == (1, 1)
+
+
 def test_what_a_command_starts_is_forked_too_and_is_its_child(starts: forked_starts.Starts) -> None:
     """The first of two processes exits before it is asked for its second; the server of the command ends with it."""
     forked, real = both(starts, "launch", str(REPORTER))

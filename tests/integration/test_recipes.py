@@ -16,7 +16,6 @@ from mt_train.cli.train import main
 from mt_train.config.files import read_config
 from mt_train.plugins.modules import load_plugins
 from mt_train.plugins.recipes import KIND, read_recipe, recipe_file
-from mt_train.tracking import recorder
 
 HOST = load_plugins()
 RECIPES = {offer.component.name: offer for offer in HOST.offers(KIND)}
@@ -68,9 +67,8 @@ TINY = {"qwen": "2.5-tiny", "gemma": "3-tiny"}
 
 @pytest.fixture(autouse=True)
 def _only_what_a_recipe_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plugins have been looked for, and a picture of two losses takes a sixth of a run."""
+    """Plugins have been looked for."""
     monkeypatch.setattr(PluginHost, "discover", lambda selection=None, more=(): HOST)
-    monkeypatch.setattr(recorder, "plot_losses", lambda *given, **named: None)
 
 
 @pytest.fixture(scope="module")
