@@ -1,6 +1,6 @@
 """Every optimizer on layouts that it declares: trained, saved, resumed to the bit, in one launch of two processes.
 
-One of each form on every layout, the others on a layout or two; all of them with -m soak, in a second launch.
+One of each form on every layout, the others on a layout or two; all of them at night, in a second launch.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ FUSED = {
 }
 REST = {name: case for name, case in TESTED.items() if name not in CASES}
 SAME = [name for name in CASES if not name.endswith("another")]
-SOAKED = [pytest.param(name, marks=pytest.mark.soak) for name in REST]
+AT_NIGHT = [pytest.param(name, marks=pytest.mark.night) for name in REST]
 NEAR = {"soap": 1e-4, "galore-8bit": 1e-4}
 """How far apart losses may be, where it is more than 1e-6: a basis of what one gradient has nothing of is arbitrary, and 8 bits may
 round to either side."""
@@ -132,7 +132,7 @@ def case_results(launch: Callable[..., dict[str, Any]], tmp_path_factory: pytest
     return SampledCases(run, CASES | INFINITE | FUSED, REST)
 
 
-@pytest.mark.parametrize("name", [*SAME, *SOAKED])
+@pytest.mark.parametrize("name", [*SAME, *AT_NIGHT])
 def test_a_resumed_run_is_the_one_that_was_not_stopped(case_results: SampledCases, name: str) -> None:
     """To the bit: losses, evaluations, weights and the optimizer's state of every rank."""
     result = case_results[name]
@@ -148,7 +148,9 @@ def test_another_layout_takes_over(case_results: SampledCases, name: str) -> Non
     assert result["eval_again"] == pytest.approx(result["eval"], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", [*(name for name in TESTED if name in CASES and not name.endswith("zero0")), *SOAKED])
+@pytest.mark.parametrize(
+    "name", [*(name for name in TESTED if name in CASES and not name.endswith("zero0")), *AT_NIGHT]
+)
 def test_flat_pieces_train_as_whole_parameters_do(case_results: SampledCases, name: str) -> None:
     optimizer = name.partition(" ")[0]
     whole, pieces, near = case_results[f"{optimizer} zero0"], case_results[name], NEAR.get(optimizer, 1e-6)

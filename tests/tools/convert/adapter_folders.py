@@ -20,7 +20,7 @@ from mt_train.plugins.resolve import resolve
 
 IDS = torch.arange(40)[None]
 TRAIN = ("--dataset", "demo", "--train.steps", "2", "--train.sequence-len", "32", "--train.micro-batch-size", "2")
-QUIET = ("--eval.samples", "0", "--data.read-rows", "4")
+QUIET = ("--eval.samples", "0", "--data.read-rows", "4", "--data.eval", "none")
 
 
 def ours(model: TrainModel) -> Tensor:

@@ -32,7 +32,7 @@ from mt_train.plugins.resolve import resolve
 
 IDS = torch.arange(40)[None]
 TRAIN = ("--dataset", "demo", "--train.sequence-len", "32", "--train.micro-batch-size", "2")
-QUIET = ("--eval.samples", "0", "--data.read-rows", "4")
+QUIET = ("--eval.samples", "0", "--data.read-rows", "4", "--data.eval", "none")
 SHAPE = {"vocab_size": 259, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 SHAPE |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
 PEFT: dict[str, peft.PeftConfig] = {

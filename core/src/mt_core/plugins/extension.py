@@ -95,8 +95,8 @@ def _offers(plugins: Iterable[Plugin]) -> list[Offer]:
 
 def _sizes_of(family: Offer, plugins: Iterable[Plugin]) -> list[tuple[Offer, ModelSizes]]:
     own = family_of(family)
-    found = ((offer, offer.component) for offer in _offers(plugins) if family_of(offer) == own)
-    return [(offer, component) for offer, component in found if isinstance(component, ModelSizes)]
+    found = ((offer, offer.component) for offer in _offers(plugins))
+    return [(each, sizes) for each, sizes in found if isinstance(sizes, ModelSizes) and family_of(each) == own]
 
 
 def _refuse(adding: list[Offer], plugins: Sequence[Plugin], family: str, size: str, found: list[Offer]) -> None:

@@ -17,7 +17,7 @@ from mt_core.errors import ComponentError, DuplicateComponentError, PluginLoadEr
 from mt_core.hookspecs import PROJECT
 from mt_core.kinds import CORE_KINDS, Kinds
 from mt_core.plugins.extension import add_kinds, adder, extend
-from mt_core.plugins.loading import Offer, Plugin, collect_offers, guard_builtins, import_plugin
+from mt_core.plugins.loading import Manager, Offer, Plugin, collect_offers, guard_builtins, import_plugin
 from mt_core.plugins.metadata import (
     BUILT_IN,
     CORE,
@@ -57,7 +57,7 @@ class PluginHost:
     @classmethod
     def of(cls, found: Iterable[PluginInfo], unused_names: Sequence[str] = ()) -> PluginHost:
         """Load these and no others, in this order; a failure is recorded, not raised."""
-        manager = pluggy.PluginManager(PROJECT)
+        manager = Manager(PROJECT)
         manager.add_hookspecs(hookspecs)
         plugins = [Plugin(info) if info.blocked else import_plugin(info) for info in found]
         kinds, bringers = add_kinds(manager, plugins)

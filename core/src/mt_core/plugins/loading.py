@@ -65,6 +65,18 @@ class Plugin:
         return "failed" if self.error else "loaded"
 
 
+class Manager(pluggy.PluginManager):
+    """Pluggy's manager, which looks for hooks among a module's own names only: its own search takes a third of a start."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        """Return the options with which ``hookimpl`` marked a function of a module; ``None`` for anything else."""
+        return _marks(vars(plugin).get(name))
+
+
+def _marks(value: Any) -> Any:
+    return getattr(value, f"{PROJECT}_impl", None) if inspect.isroutine(value) else None
+
+
 def import_plugin(info: PluginInfo) -> Plugin:
     """Import a plugin's module and ask for the kinds that it brings; a blocked one stays unimported."""
     plugin = Plugin(info)
@@ -158,13 +170,13 @@ def _check_functions(manager: pluggy.PluginManager, module: ModuleType, kinds: K
             f"its module {module.__name__} is already that of {manager.get_name(module)}; every plugin needs its own"
         )
     for name, value in vars(module).items():
-        is_hook = getattr(value, f"{PROJECT}_impl", None) is not None and inspect.isroutine(value)
+        is_hook = _marks(value) is not None
         if is_hook or name in kinds.hooks or (name.startswith("mt_") and inspect.isfunction(value)):
             _check_marked(name, value)
 
 
 def _check_marked(name: str, value: Any) -> None:
-    marked = getattr(value, f"{PROJECT}_impl", None) if inspect.isroutine(value) else None
+    marked = _marks(value)
     if marked is None:
         raise ComponentError(
             f"{name} is not marked with @mt_core.hookimpl, so it would never be called; mark it or rename it"
