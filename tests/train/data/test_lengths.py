@@ -70,6 +70,27 @@ def test_prompt_and_answer_have_limits_of_their_own(side: str, prompt: list[int]
     assert got[3:] == answer if side != "middle" else got[3] == 500 and got[-1] == STOP
 
 
+def two_turns() -> Sample:
+    """Begin, a prompt of 3, an answer of 2 with its stop token, a prompt of 4, and an answer of 3 with its."""
+    ids = [BEGIN, 100, 101, 102, 500, 501, STOP, 200, 201, 202, 203, 600, 601, 602, STOP]
+    trained = [False] * 4 + [True] * 3 + [False] * 4 + [True] * 4
+    return Sample(ids, trained, "rows.jsonl:7", [float(place) for place in range(len(ids))])
+
+
+@pytest.mark.parametrize(
+    ("max_len", "expected"),
+    [
+        (14, [BEGIN, 100, 101, 102, 500, 501, STOP, 200, 201, 202, 203, 600, 601, STOP]),
+        *((most, [BEGIN, 100, 101, 102, 500, 501, STOP]) for most in range(8, 13)),  # within the second prompt
+        (7, [BEGIN, 100, 101, 102, 500, 501, STOP]),
+        (6, [BEGIN, 100, 101, 102, 500, STOP]),
+    ],
+)
+def test_a_cut_within_a_prompt_teaches_no_stop_there(max_len: int, expected: list[int]) -> None:
+    assert cut(two_turns(), max_len=max_len) == expected
+    assert cut(two_turns(), max_len=99, max_target_len=max_len - 4) == expected
+
+
 def test_what_follows_the_stop_token_goes_first() -> None:
     assert cut(chat(3, 4, after=5), truncation="right") == [BEGIN, 100, 101, 102, 500, 501, 502, 503, STOP, 9]
     assert cut(chat(3, 4, after=5), truncation="left", max_len=9)[-1] == STOP

@@ -117,15 +117,29 @@ def _shorten(places: list[int], limit: int | None, sample: Sample, last: int, le
         return places
     spare = len(places) - bisect_right(places, last)
     places = places[: max(limit, len(places) - spare)]
+    if len(places) == limit:
+        return places
     begin = int(places[0] == 0 and sample.ids[0] == lengths.bos_id)
     end = min(limit, _stop(sample, last, lengths)) if places[-1] == last else 0
     if lengths.truncation == "right":
-        back = end
-    elif lengths.truncation == "left":
+        return _cut_right(places, limit, end, sample)
+    if lengths.truncation == "left":
         back = limit - min(begin, limit - end)
     else:
         back = max(end, limit // 2)
     return places[: limit - back] + places[len(places) - back :]
+
+
+def _cut_right(places: list[int], limit: int, stop: int, sample: Sample) -> list[int]:
+    """The first ``limit`` places, with the ``stop`` tokens at the end where the cut is within a trained part.
+
+    Anywhere else they would be learned behind half a turn of the user, or a second time behind an answer: then the last whole answer
+    ends the sample.
+    """
+    front = places[: limit - stop]
+    if front and sample.trained[front[-1]] and sample.trained[places[len(front)]]:
+        return front + places[len(places) - stop :]
+    return front[: next((end for end in range(len(front), 0, -1) if sample.trained[front[end - 1]]), len(front))]
 
 
 def _stop(sample: Sample, last: int, lengths: Lengths) -> int:
