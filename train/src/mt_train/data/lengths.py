@@ -123,10 +123,7 @@ def _shorten(places: list[int], limit: int | None, sample: Sample, last: int, le
     end = min(limit, _stop(sample, last, lengths)) if places[-1] == last else 0
     if lengths.truncation == "right":
         return _cut_right(places, limit, end, sample)
-    if lengths.truncation == "left":
-        back = limit - min(begin, limit - end)
-    else:
-        back = max(end, limit // 2)
+    back = limit - min(begin, limit - end) if lengths.truncation == "left" else max(end, limit // 2)
     return places[: limit - back] + places[len(places) - back :]
 
 
