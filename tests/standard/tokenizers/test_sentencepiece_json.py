@@ -14,7 +14,6 @@ TEXTS = ["a cat\n", "\ta cat", "\n a cat \n", " \n  a  cat\u3000", "  a cat  ", 
 
 MARKED = [
     "a [U]cat",
-    "[U]",
     "[U] a",
     "a\ncat\r\nsat",
     "\na",
