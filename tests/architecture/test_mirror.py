@@ -44,6 +44,7 @@ ELSEWHERE = {
     "nn/exchange.py": "tests/train/engine/test_experts.py",
     "nn/objective.py": "tests/core/nn/test_collation.py",
     "nn/sinks.py": "tests/core/nn/test_attention.py",
+    "nn/tiles.py": "tests/train/engine/test_tiling.py",
     "nn/router.py": "tests/core/nn/test_experts.py",
     "nn/scores.py": "tests/callbacks/test_printers.py",
     "plugins/compatibility.py": "tests/core/plugins/test_deprecation.py",

@@ -21,7 +21,7 @@ Names with a link are described with their fields and methods in [hooks, compone
 """
 MODULES = {
     "mt_core": "Imports no torch.",
-    "mt_core.nn": "Building blocks of models, adapters and objectives. Imports torch.",
+    "mt_core.nn": "Building blocks of models, adapters and objectives. Taking a name from here imports torch.",
     "mt_core.adapters": "Building blocks of adapters for linear layers. Taking a name from here imports torch.",
     "mt_core.evaluation": "For evaluations: their interface to the model, and their results. Imports no torch.",
     "mt_core.generation": "Requests and results of text generation. Imports no torch.",

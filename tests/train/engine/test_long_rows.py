@@ -13,10 +13,12 @@ PROGRAM = """
 import json, resource, sys
 import torch
 from mt_core.nn import GatedMLP
+from mt_train.engine.tiling import run_mlp_in_tiles
 torch.set_num_threads(1)
 dim, hidden, tokens, tile = json.loads(sys.argv[1])
 mlp = GatedMLP(dim, hidden)
-mlp.tile_tokens = tile
+if tile is not None:
+    run_mlp_in_tiles(mlp, tile)
 x = torch.randn(1, tokens, dim, requires_grad=True)
 mlp(x[:, :8]).sum().backward()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from mt_core.errors import UsageError
 from mt_core.nn.fused import has_hooks
-from mt_core.nn.low_rank import LowRank
+from mt_core.nn.low_rank_products import LowRank
 
 
 class StoredLinear(nn.Module):

@@ -19,7 +19,7 @@ from mt_core.config.rope import RopeScaling
 from mt_core.nn.adapted import low_rank_layers
 from mt_core.nn.context import AttentionOptions, BlockContext
 from mt_core.nn.fused import RMSNorm, project_gated, swiglu
-from mt_core.nn.low_rank import gated_mlp_with_low_rank, linears_with_low_rank
+from mt_core.nn.low_rank_products import gated_mlp_with_low_rank, linears_with_low_rank
 from mt_core.nn.model import TrainModel
 from mt_core.nn.rotary import Rotary
 from mt_core.nn.tiles import TokenwiseMLP

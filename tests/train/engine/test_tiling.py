@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mt_core.nn import GatedMLP, Mixture, TokenwiseMLP, chunked_loss, geglu, linear_with_low_rank
 from mt_plugin_llama.config import LlamaConfig
 from mt_plugin_llama.model import Llama
+from mt_train.engine.tiling import run_mlp_in_tiles
 
 D, F, TILE, ROWS, TOKENS = 16, 96, 24, 2, 50  # 100 tokens: four whole tiles, and one of 4
 
@@ -44,7 +45,9 @@ KINDS = {
 
 def outcome(mlp: TokenwiseMLP, x_BTD: Tensor, tile: int | None) -> list[Tensor]:
     """Output, gradient of the input where it has one, and of each trained weight."""
-    mlp.tile_tokens = tile
+    mlp.tile_tokens = None
+    if tile is not None:
+        run_mlp_in_tiles(mlp, tile)
     mlp.zero_grad()
     leaf_BTD = x_BTD.detach().requires_grad_(x_BTD.requires_grad)
     out_BTD = mlp(leaf_BTD)
@@ -97,7 +100,7 @@ class Dropping(TokenwiseMLP):
 def test_the_backward_draws_what_the_forward_drew_and_leaves_the_generator_alone() -> None:
     torch.manual_seed(0)
     mlp = Dropping()
-    mlp.tile_tokens = TILE
+    run_mlp_in_tiles(mlp, TILE)
     out_BTD = mlp(torch.randn(ROWS, TOKENS, D, requires_grad=True))
     before = torch.get_rng_state()
     out_BTD.sum().backward()
@@ -133,8 +136,8 @@ def test_no_tensor_of_a_step_is_larger_than_a_tile_times_the_hidden_width(recomp
     largest = {}
     for size in (None, tile):
         for module in model.modules():
-            if isinstance(module, TokenwiseMLP):
-                module.tile_tokens = size
+            if isinstance(module, TokenwiseMLP) and size is not None:
+                run_mlp_in_tiles(module, size)
         with Largest() as watch:
             hidden_BTD = model(batch_of(ids))
             chunked_loss(model.head, hidden_BTD[0], ids[0], chunk=64).backward()
@@ -156,7 +159,7 @@ def test_a_recomputed_block_runs_tiles_once_forward_and_once_backward(monkeypatc
     monkeypatch.setattr(GatedMLP, "transform", lambda self, x: (runs.append(len(x)), transform(self, x))[1])
     model.checkpoint_blocks = True
     for block in model.model.layers:
-        block.mlp.tile_tokens = TILE
+        run_mlp_in_tiles(block.mlp, TILE)
     model(batch_of(torch.randint(0, 40, (1, 48)))).sum().backward()
     assert runs == [TILE] * 8  # two tiles, two blocks, two passes
     assert not issubclass(Mixture, TokenwiseMLP)

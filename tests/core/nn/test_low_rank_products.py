@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mt_core.adapters import LoraLinear, viewing
 from mt_core.nn import GatedMLP, GroupedQueryAttention, decoder, geglu, swiglu
-from mt_core.nn.low_rank import LowRank, gated_mlp_with_low_rank, linears_with_low_rank
+from mt_core.nn.low_rank_products import LowRank, gated_mlp_with_low_rank, linears_with_low_rank
 
 SIZES = SimpleNamespace(dim=16, n_layers=1, n_heads=4, n_kv_heads=2, head_width=6)
 NAMES = ("gate_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj")

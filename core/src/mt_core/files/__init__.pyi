@@ -1,0 +1,32 @@
+"""The public names of ``mt_core.files``, and where each is defined."""
+
+from mt_core.files.arrays import array_elements as array_elements
+from mt_core.files.compressed import decompressed_path as decompressed_path
+from mt_core.files.compressed import pieces_of as pieces_of
+from mt_core.files.config import FileConfig as FileConfig
+from mt_core.files.json_rows import JsonRows as JsonRows
+from mt_core.files.native import native_faults as native_faults
+from mt_core.files.native import panic_error as panic_error
+from mt_core.files.native import panics as panics
+from mt_core.files.paths import cache_root as cache_root
+from mt_core.files.paths import files_of as files_of
+from mt_core.files.paths import suffix_of as suffix_of
+from mt_core.files.remote import RemoteFile as RemoteFile
+from mt_core.files.remote import forget_remote as forget_remote
+from mt_core.files.remote import is_remote as is_remote
+from mt_core.files.remote import storage as storage
+from mt_core.files.spans import MOST_ROW_BYTES as MOST_ROW_BYTES
+from mt_core.files.spans import Cut as Cut
+from mt_core.files.spans import Piece as Piece
+from mt_core.files.spans import SpanIndex as SpanIndex
+from mt_core.files.spans import bounded_lines as bounded_lines
+from mt_core.files.spans import lines as lines
+from mt_core.files.spans import paragraphs as paragraphs
+from mt_core.files.spans import text_start as text_start
+from mt_core.files.spans import too_long as too_long
+from mt_core.files.spans import whole_file as whole_file
+from mt_core.files.strict_json import json_object as json_object
+from mt_core.files.strict_json import json_value as json_value
+from mt_core.files.writing import make_folder as make_folder
+from mt_core.files.writing import open_regular as open_regular
+from mt_core.files.writing import replace_file as replace_file

@@ -1,0 +1,37 @@
+"""The public names of ``mt_core.weights``, and where each is defined."""
+
+from mt_core.weights.config_json import FIXED as FIXED
+from mt_core.weights.config_json import KEYS as KEYS
+from mt_core.weights.config_json import Architecture as Architecture
+from mt_core.weights.config_json import decoder_format as decoder_format
+from mt_core.weights.config_json import decoder_tensors as decoder_tensors
+from mt_core.weights.config_json import layer_types as layer_types
+from mt_core.weights.config_json import read_config as read_config
+from mt_core.weights.config_json import read_windows as read_windows
+from mt_core.weights.config_json import refuse_values as refuse_values
+from mt_core.weights.config_json import write_config as write_config
+from mt_core.weights.config_json import write_windows as write_windows
+from mt_core.weights.experts import fused_experts as fused_experts
+from mt_core.weights.experts import listed_experts as listed_experts
+from mt_core.weights.files import Loaders as Loaders
+from mt_core.weights.files import RowInit as RowInit
+from mt_core.weights.files import check_file as check_file
+from mt_core.weights.files import contained_file as contained_file
+from mt_core.weights.files import load_rows as load_rows
+from mt_core.weights.files import open_pickle as open_pickle
+from mt_core.weights.files import open_safetensors as open_safetensors
+from mt_core.weights.files import read_json as read_json
+from mt_core.weights.folder import CONFIG as CONFIG
+from mt_core.weights.folder import check_folder as check_folder
+from mt_core.weights.folder import is_folder as is_folder
+from mt_core.weights.folder import open_folder as open_folder
+from mt_core.weights.folder import without_tied_head as without_tied_head
+from mt_core.weights.rope_json import write_rope as write_rope
+from mt_core.weights.whole import WHOLE_TYPES as WHOLE_TYPES
+from mt_core.weights.whole import WholeType as WholeType
+from mt_core.weights.whole import image_token_id as image_token_id
+from mt_core.weights.whole import is_whole as is_whole
+from mt_core.weights.whole import open_text as open_text
+from mt_core.weights.whole import text_config as text_config
+from mt_core.weights.whole import whole_architecture as whole_architecture
+from mt_core.weights.whole import whole_name as whole_name
