@@ -45,6 +45,7 @@ ELSEWHERE = {
     "nn/objective.py": "tests/core/nn/test_collation.py",
     "nn/sinks.py": "tests/core/nn/test_attention.py",
     "nn/tiles.py": "tests/train/engine/test_tiling.py",
+    "nn/media.py": "tests/train/engine/test_media_inputs.py",
     "nn/router.py": "tests/core/nn/test_experts.py",
     "nn/scores.py": "tests/callbacks/test_printers.py",
     "plugins/compatibility.py": "tests/core/plugins/test_deprecation.py",

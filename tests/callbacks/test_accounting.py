@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector, SdpaAttention, TokenObjective, TrainModel
+from mt_core.nn import Encoder, Projector, SdpaAttention, TokenObjective, TrainModel
 from mt_core.rows import MediaItem, MediaSpan, Sample
 from mt_plugin_callbacks import accounting
 from mt_train import load_run, train
+from mt_train.engine.media_inputs import MediaInputs, ProjectedEncoder
 from mt_train.tracking.metrics import MetricsFile
 
 

@@ -26,6 +26,7 @@ from mt_plugin_huggingface.model import HuggingFaceModel
 from mt_plugin_huggingface.types import known_types
 from mt_plugin_huggingface.weights import HUGGINGFACE, exported, written
 from mt_tools import save_folder
+from mt_train.generation.row_cache import RowCache
 
 IN_CI = (
     *(
@@ -173,7 +174,7 @@ def test_tokens_one_by_one_with_a_cache_are_the_whole_text(
 ) -> None:
     """In pieces of several tokens too, and when rows were picked from the cache, as beam search does."""
     ours, theirs, _ = pair
-    ids, cache = ids_of(2, 20), KVCache()
+    ids, cache = ids_of(2, 20), RowCache()
     expected = theirs(ids, use_cache=False).logits
     for start, end in ((0, 2), (2, 9), *((at, at + 1) for at in range(9, 20))):
         if start == 14:

@@ -57,7 +57,9 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
                 "Stream",
             ],
         ),
-        ("model_protocols.py", ["Objective", "HasTerms", "HasReference", "CouplesStep", "HasFirstLoss"]),
+        ("model_protocols.py", ["Objective", "HasTerms", "HasReference"]),
+        ("../../../train/src/mt_train/engine/coupling.py", ["CouplesStep"]),
+        ("../../../train/src/mt_train/assemble/first_loss.py", ["HasFirstLoss"]),
         ("../../../train/src/mt_train/data/outcomes.py", ["EncodesMany", "EncodesTogether"]),
         ("../../../train/src/mt_train/data/online.py", ["CollectsAnswers", "Prompt", "Policy"]),
         ("rows.py", ["HasFlat"]),
@@ -73,7 +75,7 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
     "Media": [
         ("media.py", []),
         ("rows.py", ["MediaPart", "MediaItem", "MediaSpan"]),
-        ("nn/media.py", ["Encoder", "Projector", "MediaBatch", "ProjectedEncoder", "MediaInputs"]),
+        ("nn/media.py", ["Encoder", "Projector", "MediaBatch"]),
     ],
     "Adapters": [
         ("adapters/base.py", ["Adapter", "Probe"]),

@@ -28,7 +28,7 @@ from mt_conformance.media import (
 from mt_conformance.media_items import Read, batch_of, bytes_of, content_of, inputs_of, item_of, mangled, read_part
 from mt_core.errors import ConfigError
 from mt_core.media import EncoderComponent, MediaItem, MediaPart, Processor
-from mt_core.nn import Encoder, ProjectedEncoder, Projector
+from mt_core.nn import Encoder, Projector
 from mt_core.plugins.host import PluginHost
 
 PLACE = "rows.jsonl:7"
@@ -275,7 +275,7 @@ class BaseEncoderConformance(BasePluginConformance):
         trainer.require()
         encoder, items = self.encoder(mt_host, tmp_path).train(), self.items(mt_host, tmp_path)
         encoder.requires_grad_(False)
-        whole, batch = ProjectedEncoder(encoder, _Through()), batch_of(items)
+        whole, batch = trainer.ProjectedEncoder(encoder, _Through()), batch_of(items)
         kept: list[tuple[int, ...]] = []
 
         def keep(tensor: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ _HOMES = {
     "Parts": "mt_train.assemble.parts",
     "Position": "mt_train.data.loader",
     "Process": "mt_train.engine.processes",
+    "ProjectedEncoder": "mt_train.engine.media_inputs",
     "Window": "mt_train.data.loader",
     "ask": "mt_train.assemble.evaluations",
     "build_data": "mt_train.assemble.data",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from mt_train.engine.build import build_quantized as build_quantized
     from mt_train.engine.build import fill_model as fill_model
     from mt_train.engine.build import weight_names as weight_names
+    from mt_train.engine.media_inputs import ProjectedEncoder as ProjectedEncoder
     from mt_train.engine.plan import make_plan as make_plan
     from mt_train.engine.processes import Process as Process
     from mt_train.engine.random_state import random_numbers as random_numbers

@@ -40,6 +40,7 @@ MOVED: Mapping[str, str] = {
     ),
     "generate": "mt_tools",
     "adapters.SeveralAdapters": "mt_train",
+    **dict.fromkeys(("nn.MediaInputs", "nn.ProjectedEncoder"), "mt_train.engine.media_inputs"),
     "weights.NewRows": "mt_train.engine.new_rows",
     **dict.fromkeys(("weights.save_folder", "weights.write_json", "weights.write_tensors"), "mt_tools"),
     "weights.staged": "mt_tools:stage_folder",

@@ -60,34 +60,6 @@ class HasReference(Protocol):
         ...
 
 
-@runtime_checkable
-class CouplesStep(Protocol):
-    """An objective whose loss of a document depends on other documents of the step, like KTO's baseline and AOT's order.
-
-    ``step_values`` names numbers of documents that are measured before the first backward of a step, without gradient and dropout;
-    nothing is measured for no names. ``couple`` sees those of the whole step, in an evaluation those of all its rows. What tries the
-    model before shows batches without what it gives.
-    """
-
-    step_values: tuple[str, ...]
-
-    def measure_step(self, hidden: Tensor, head: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        """(B, T, D) -> for each name (documents,); those of padding have any number."""
-        ...
-
-    def couple(self, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """(documents of the step,) -> as many for each name that ``loss`` finds in ``Batch.documents``."""
-        ...
-
-
-@runtime_checkable
-class HasFirstLoss(Protocol):
-    """An objective that knows the loss of a run's first step for any rows; a run with another first loss is ended."""
-
-    first_loss: float | None
-    """``None`` where it is not known."""
-
-
 class Quantizer(Protocol):
     """Stores frozen linear layers in fewer bits. Each weight is quantized as it is read, so no rank holds the dense weights."""
 

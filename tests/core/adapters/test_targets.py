@@ -14,8 +14,9 @@ from mt_conformance.tiny_model import TinyModel
 from mt_core import LowRankConfig, TargetConfig, UsageError
 from mt_core.adapters import adapted_layers, targets_of
 from mt_core.config.faults import faults_of
-from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector, TrainModel
+from mt_core.nn import Encoder, Projector, TrainModel
 from mt_plugin_standard.lora import Lora
+from mt_train.engine.media_inputs import MediaInputs, ProjectedEncoder
 
 OWN = {"qkv_proj", "o_proj", "up_proj", "down_proj"}
 

@@ -12,7 +12,7 @@ from torch import nn
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import TinyModel
 from mt_core import Adapter, GroupOptions, LowRankConfig, UsageError, split_decay
-from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector, TrainModel
+from mt_core.nn import Encoder, Projector, TrainModel
 from mt_plugin_adapters.variants.bitfit.config import BitFitConfig
 from mt_plugin_adapters.variants.bitfit.layer import BitFit
 from mt_plugin_adapters.variants.freeze.adapter import Freeze
@@ -21,6 +21,7 @@ from mt_plugin_standard.adapter import Full
 from mt_plugin_standard.lora import Lora
 from mt_train.assemble.model import parameter_groups, trained_names
 from mt_train.config.sections import TrainConfig
+from mt_train.engine.media_inputs import MediaInputs, ProjectedEncoder
 
 KEPT = {"blocks.0.up_proj.bias", "blocks.1.up_proj.bias"}
 

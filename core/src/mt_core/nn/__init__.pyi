@@ -43,8 +43,6 @@ from mt_core.nn.low_rank_products import linear_with_low_rank as linear_with_low
 from mt_core.nn.low_rank_products import low_rank as low_rank
 from mt_core.nn.media import Encoder as Encoder
 from mt_core.nn.media import MediaBatch as MediaBatch
-from mt_core.nn.media import MediaInputs as MediaInputs
-from mt_core.nn.media import ProjectedEncoder as ProjectedEncoder
 from mt_core.nn.media import Projector as Projector
 from mt_core.nn.mixture import Mixture as Mixture
 from mt_core.nn.mixture import balance_by_bias as balance_by_bias

@@ -25,7 +25,7 @@ from mt_core.nn.attention import SdpaAttention
 from mt_core.nn.batch import Batch
 from mt_core.nn.cache import KVCache
 from mt_core.nn.context import AttentionFn, BlockContext, BlockRunner
-from mt_core.nn.media import MediaInputs, add_levels, draw_default
+from mt_core.nn.media import add_levels, draw_default
 from mt_core.nn.step import StepSums
 from mt_core.step_context import AdapterContext
 
@@ -69,7 +69,7 @@ class TrainModel(nn.Module):
         self.recompute: BlockRunner | None = None
         self.loss_factor = LossFactor()
         self.sums = StepSums()
-        self.media: MediaInputs | None = None
+        self.media: nn.ModuleDict | None = None
 
     def layers(self) -> Sequence[Layer]:
         """Embed, blocks, final norm, head, in order.
@@ -95,7 +95,8 @@ class TrainModel(nn.Module):
     def embed_batch(self, batch: Batch, context: BlockContext) -> Tensor:
         """(B, T) ids -> (B, T, D): what goes into the first block, with media in their places; their levels go into the context.
 
-        See ``MediaInputs`` for batches without media.
+        ``media``, which a run with encoders puts into the model, returns both. Every encoder is called exactly once; a batch without media
+        has a dummy of each in training, and none is called outside of it.
         """
         hidden_BTD: Tensor = self.layers()[0].module(batch.input_ids)
         if self.media is not None:

@@ -7,9 +7,9 @@ the model of the first step was not the one that was measured, and all of the tr
 from __future__ import annotations
 
 import math
+from typing import Protocol, runtime_checkable
 
 from mt_core.errors import UsageError
-from mt_core.model_protocols import HasFirstLoss
 from mt_core.protocols import StepRecord
 from mt_train.assemble.dropout import dropouts
 from mt_train.config.run import RunConfig
@@ -18,6 +18,14 @@ IN_FP32, IN_FEW_BITS = 1e-4, 0.05
 """How far it may be, as a share: the reference was computed with other rows beside, and sums are rounded. bf16, fp16 and TF32 keep 8
 to 11 bits of a number."""
 ABSOLUTE = 1e-6
+
+
+@runtime_checkable
+class HasFirstLoss(Protocol):
+    """An objective that knows the loss of a run's first step for any rows; a run with another first loss is ended."""
+
+    first_loss: float | None
+    """``None`` where it is not known."""
 
 
 def check_first_loss(config: RunConfig, dtype: str, objective: object, record: StepRecord) -> None:

@@ -170,14 +170,14 @@ class Parts:
 
     def _add_media(self, model: TrainModel) -> None:
         if self.encoders:
-            from mt_core.nn import MediaInputs
+            from mt_train.engine.media_inputs import MediaInputs
 
             width = _width(model.head)
-            model.media = MediaInputs({each.name: each.build(width) for each in self.encoders})
+            model.media = media = MediaInputs({each.name: each.build(width) for each in self.encoders})
             blocks = len(model.layers()) - 3
-            if model.media.levels > blocks:
+            if media.levels > blocks:
                 raise UsageError(
-                    f"a projector adds something behind each of the first {model.media.levels} blocks (levels), and the model has {blocks};"
+                    f"a projector adds something behind each of the first {media.levels} blocks (levels), and the model has {blocks};"
                     " take an encoder with features of fewer blocks, or a deeper model"
                 )
 

@@ -20,7 +20,7 @@ from mt_train.plugins.encoder_slots import find_projector_format, find_weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mt_core.nn import ProjectedEncoder
+    from mt_train.engine.media_inputs import ProjectedEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class RunEncoder:
 
     def build(self, target: int) -> ProjectedEncoder:
         """Build encoder and projector on the default device, for hidden states of this width."""
-        from mt_core.nn import ProjectedEncoder
+        from mt_train.engine.media_inputs import ProjectedEncoder
 
         widths = {"source": self.component.width(self.options), "target": target}
         return ProjectedEncoder(self.component.build(self.options), self.projector.build(**widths))

@@ -20,6 +20,7 @@ from mt_core.nn import AdaptedLinear, Experts, StoredLinear, TrainModel, objecti
 from mt_core.nn.objective import split_objective_name
 from mt_core.weights import fused_experts, load_rows
 from mt_train.engine.experts import ExpertRanks, divided_layers, own_rows, part_of
+from mt_train.engine.media_inputs import MediaInputs
 from mt_train.engine.meta import exchange, with_memory
 from mt_train.engine.plan import Plan
 from mt_train.engine.precision import DTYPES, widen_kept
@@ -234,7 +235,7 @@ def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSour
         return source[name]()
     value = torch.empty(shape, dtype=torch.float32)
     generator, of_objective = tensor_generator(seed, name), split_objective_name(name)
-    if model.media is not None and is_of_media(name):
+    if isinstance(model.media, MediaInputs) and is_of_media(name):
         model.media.init_tensor(name.removeprefix(f"{MEDIA}."), value, generator)
     elif of_objective is None:
         model.init_tensor(name, value, generator)

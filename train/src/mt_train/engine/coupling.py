@@ -5,15 +5,14 @@ Shapes: D documents of these batches, A documents of the whole step, V values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeGuard
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from mt_core.errors import ComponentError
-from mt_core.model_protocols import CouplesStep
 from mt_core.nn import Batch
 from mt_train.engine.plan import Plan
 from mt_train.engine.processes import Process, all_reduce
@@ -23,6 +22,26 @@ Read = Callable[[Sequence[Batch], Reader], object]
 """Runs batches without a gradient, and shows the reader what the head gets."""
 Share = Callable[[Tensor, bool], tuple[Tensor, int]]
 """(D, V) of one rank -> (A, V), the same on all ranks, and where its own begin; given whether the values are there, and count."""
+
+
+@runtime_checkable
+class CouplesStep(Protocol):
+    """An objective whose loss of a document depends on other documents of the step, like KTO's baseline and AOT's order.
+
+    ``step_values`` names numbers of documents that are measured before the first backward of a step, without gradient and dropout;
+    nothing is measured for no names. ``couple`` sees those of the whole step, in an evaluation those of all its rows. What tries the
+    model before shows batches without what it gives.
+    """
+
+    step_values: tuple[str, ...]
+
+    def measure_step(self, hidden: Tensor, head: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """(B, T, D) -> for each name (documents,); those of padding have any number."""
+        ...
+
+    def couple(self, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """(documents of the step,) -> as many for each name that ``loss`` finds in ``Batch.documents``."""
+        ...
 
 
 def own_documents(values_DV: Tensor, counts: bool) -> tuple[Tensor, int]:

@@ -21,6 +21,7 @@ from mt_core.groups import MEDIA
 from mt_core.nn import Layer, LayerSpec, TrainModel
 from mt_train.engine.build import ALL_FP32, Dtypes, without_memory
 from mt_train.engine.layout import too_many_stages
+from mt_train.engine.media_inputs import MediaInputs
 from mt_train.engine.meta import exchange, with_memory
 from mt_train.engine.partition import partition
 from mt_train.engine.plan import Plan
@@ -124,7 +125,7 @@ def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, sta
             " it does into the layers, or offer them through mt_pipeline_layers"
         )
     specs = list(offered) if offered is not None else derived_layers(model)
-    joined = 0 if model.media is None else model.media.levels
+    joined = model.media.levels if isinstance(model.media, MediaInputs) else 0
     if stages > len(specs) - joined:
         raise ConfigError([too_many_stages(stages, len(specs) - joined, joined)])
     if offered is not None:

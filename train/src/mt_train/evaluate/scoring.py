@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mt_core.nn import Batch, KVCache, TrainModel
+from mt_core.nn import Batch, TrainModel
 from mt_train.evaluate.prefixes import Prefix, find_prefixes
 from mt_train.evaluate.requests import Ids, Requests, width
+from mt_train.generation.row_cache import RowCache
 
 CHUNK = 256
 """Places whose logits exist at one time."""
@@ -48,7 +49,7 @@ class Scorer:
     def _each(self) -> Iterator[tuple[NDArray[np.int64], Ids]]:
         yield from zip(self._pairs_of, self._rows, strict=True)
 
-    def _run(self, prefix: Prefix, cache: KVCache | None) -> None:
+    def _run(self, prefix: Prefix, cache: RowCache | None) -> None:
         """Score the rows that begin with ``prefix``, whose keys and values are in the one row of ``cache``."""
         for rows in _chunks(sorted(prefix.rows, key=lambda row: len(self._rows[row])), self._size):
             self._score(
@@ -62,7 +63,7 @@ class Scorer:
         else:
             large += small
         for each in large:
-            own = KVCache() if cache is None else self._fork(cache, [0])
+            own = RowCache() if cache is None else self._fork(cache, [0])
             self._read([self._rows[each.all_rows[0]][each.start : each.end]], [each.start], own)
             self._run(each, own)
 
@@ -70,7 +71,7 @@ class Scorer:
         """Score the rows of several small prefixes at the root, which are read at once."""
         longest = max(each.end for each in prefixes)
         padding = [longest - each.end for each in prefixes]
-        cache = KVCache(torch.tensor(padding, device=self._device) if any(padding) else None)
+        cache = RowCache(torch.tensor(padding, device=self._device) if any(padding) else None)
         begun = [
             [0] * pad + list(self._rows[each.rows[0]][: each.end]) for pad, each in zip(padding, prefixes, strict=True)
         ]
@@ -81,7 +82,7 @@ class Scorer:
         self._score(rows, ends, self._fork(cache, owners), [padding[owner] for owner in owners])
 
     def _score(
-        self, rows: Sequence[int], begun: int | Sequence[int], cache: KVCache | None, padding: Sequence[int]
+        self, rows: Sequence[int], begun: int | Sequence[int], cache: RowCache | None, padding: Sequence[int]
     ) -> None:
         """Read the rest of each row, of which the cache has ``begun`` tokens, and keep what is asked about it."""
         starts = [begun] * len(rows) if isinstance(begun, int) else list(begun)
@@ -96,10 +97,10 @@ class Scorer:
         tokens_P = torch.from_numpy(self._pairs[pairs, 2])
         self._values[pairs] = pair_values(self._model.head, hidden_UD, torch.from_numpy(index_P), tokens_P, self._top)
 
-    def _fork(self, cache: KVCache, rows: Sequence[int]) -> KVCache:
+    def _fork(self, cache: RowCache, rows: Sequence[int]) -> RowCache:
         return cache.fork(torch.tensor(rows, device=self._device))
 
-    def _read(self, texts: Sequence[Sequence[int]], starts: Sequence[int], cache: KVCache | None) -> Tensor:
+    def _read(self, texts: Sequence[Sequence[int]], starts: Sequence[int], cache: RowCache | None) -> Tensor:
         """(B, T, D) of these tokens, padded on the right, which begin at ``starts``; places before 0 count as 0."""
         longest = max(map(len, texts))
         ids_BT = torch.tensor([[*text, *[0] * (longest - len(text))] for text in texts])

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from mt_core.errors import MtError
 from mt_core.generation import SamplingRules
-from mt_core.nn import KVCache, TrainModel
+from mt_core.nn import TrainModel
 from mt_core.nn.positions import shift_behind
 from mt_core.rows import MediaSpan
 from mt_train.generation.choices import Choices
 from mt_train.generation.forward import Forward, ReadMedia, grid_of, last_logits, make_batch, media_batch, next_batch
 from mt_train.generation.history import History, adjust
+from mt_train.generation.row_cache import RowCache
 from mt_train.generation.sampling import find_stuck_rows
 
 _NEVER = -1.0e9
@@ -91,7 +92,7 @@ def search(
     """
     model.eval()
     device = next(model.parameters()).device
-    cache = KVCache()
+    cache = RowCache()
     grid_T3, shift = grid_of(media, len(prompt)), shift_behind(media)
     grid_1T3 = None if grid_T3 is None else torch.from_numpy(grid_T3)[None]
     begin = make_batch(torch.tensor([list(prompt)]), torch.arange(len(prompt))[None], grid_1T3)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import torch
 
 from mt_core.errors import UsageError
-from mt_core.nn import KVCache
 from mt_core.rows import MediaSpan
 from mt_train.generation.forward import Forward, last_logits, next_batch
 from mt_train.generation.intake import Intake, plan_intakes
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.request import Request, Row, TokenOutput
+from mt_train.generation.row_cache import RowCache
 from mt_train.generation.row_sampling import extend_rows
 
 PREFILL_TOKENS = 2048
@@ -50,7 +50,7 @@ class Decoder:
         self._waiting: deque[Row] = deque()
         self._intakes: deque[Intake] = deque()
         self._running: list[Row] = []
-        self._cache = KVCache()
+        self._cache = RowCache()
         self.prompt_tokens = 0
         """Tokens of prompts over which the model has been run so far, padding included."""
 
@@ -154,7 +154,7 @@ class Decoder:
             self._cache.select(torch.tensor(places, device=self._device))
             self._cache.trim()
         else:
-            self._cache = KVCache()
+            self._cache = RowCache()
 
     def _admit(self) -> None:
         """Let as many wait no longer as there is room for, once all that were let in before have their rows."""

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mt_core.nn import Batch, KVCache, TrainModel
+from mt_core.nn import Batch, TrainModel
 from mt_core.rows import MediaSpan
 from mt_train.generation.forward import Forward, ReadMedia, grid_of, make_batch, media_batch
 from mt_train.generation.request import Row
+from mt_train.generation.row_cache import RowCache
 
 LEAST_SHARED = 16
 """Tokens with which several prompts begin that are worth a forward of their own."""
@@ -84,7 +85,7 @@ class Intake:
         longest = max(map(len, self._prompts))
         self._padding = [longest - len(prompt) for prompt in self._prompts]
         padded = not shared and any(self._padding)
-        self.cache = KVCache(
+        self.cache = RowCache(
             torch.tensor(self._padding, device=self._device) if padded else None, places=self._most_places
         )
         rest = self._sheet(self._prompts, self._padding, shared)

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mt_core.nn import Encoder, MediaInputs, ProjectedEncoder, Projector
+from mt_core.nn import Encoder, Projector
 from mt_core.nn.collation import collate, flatten
 from mt_core.nn.media import add_levels
 from mt_core.rows import MediaItem, MediaSpan, Sample
+from mt_train.engine.media_inputs import MediaInputs, ProjectedEncoder
 
 
 class Letters(Encoder):
