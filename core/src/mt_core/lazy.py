@@ -25,7 +25,9 @@ def public_names(file: str) -> dict[str, str]:
     return {name: found[name] for name in sorted(found, key=lambda name: (not name.isupper(), name[0].islower(), name))}
 
 
-def importer(package: str, file: str, current: Callable[[str, str], str]) -> Callable[[str], Any]:
+def importer(
+    package: str, file: str, current: Callable[[str, str], str] = lambda package, name: name
+) -> Callable[[str], Any]:
     """The ``__getattr__`` of a package with this ``__init__.py``; ``current(package, name)`` is the name that an old one stands for."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - what Python calls it
