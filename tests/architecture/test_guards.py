@@ -25,10 +25,20 @@ CORE = ROOT / "core/src/mt_core"
 
 def test_public_names_are_sorted_complete_and_importable_without_torch() -> None:
     assert sorted(mt_core.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)) == mt_core.__all__
-    code = "import sys, mt_core; [getattr(mt_core, n) for n in mt_core.__all__]; assert 'torch' not in sys.modules"
+    code = "import sys, mt_core.nn, mt_core.files, mt_core.weights; [getattr(mt_core, n) for n in mt_core.__all__]; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
     with pytest.raises(AttributeError, match="no public name 'nothing'"):
         mt_core.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("stub", sorted(ROOT.glob("*/src/**/__init__.pyi")), ids=lambda stub: stub.parent.name)
+def test_no_module_of_a_package_is_called_as_one_of_its_public_names(stub: Path) -> None:
+    """A name of a stub is imported when it is asked for; a module that was imported before would be there in its place."""
+    names = {
+        alias.name for node in ast.walk(ast.parse(stub.read_text("utf-8"))) for alias in getattr(node, "names", ())
+    }
+    assert names, "a stub lists the names"
+    assert names & {path.stem for path in stub.parent.iterdir()} == set()
 
 
 def test_the_core_imports_nothing_around_it_and_keeps_to_its_lines() -> None:
