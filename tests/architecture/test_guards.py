@@ -25,7 +25,10 @@ CORE = ROOT / "core/src/mt_core"
 
 def test_public_names_are_sorted_complete_and_importable_without_torch() -> None:
     assert sorted(mt_core.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)) == mt_core.__all__
-    code = "import sys, mt_core.nn, mt_core.files, mt_core.weights; [getattr(mt_core, n) for n in mt_core.__all__]; assert 'torch' not in sys.modules"
+    code = (
+        "import sys, mt_core.nn, mt_core.files, mt_core.weights; [getattr(mt_core, n) for n in mt_core.__all__];"
+        " assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
     with pytest.raises(AttributeError, match="no public name 'nothing'"):
         mt_core.nothing  # noqa: B018
