@@ -235,7 +235,8 @@ def value_of(model: TrainModel, name: str, shape: torch.Size, source: TensorSour
         return source[name]()
     value = torch.empty(shape, dtype=torch.float32)
     generator, of_objective = tensor_generator(seed, name), split_objective_name(name)
-    if isinstance(model.media, MediaInputs) and is_of_media(name):
+    if model.media is not None and is_of_media(name):
+        assert isinstance(model.media, MediaInputs), "encoders of a model are its MediaInputs"
         model.media.init_tensor(name.removeprefix(f"{MEDIA}."), value, generator)
     elif of_objective is None:
         model.init_tensor(name, value, generator)

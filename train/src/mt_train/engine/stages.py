@@ -125,7 +125,8 @@ def cut(make: Callable[[], TrainModel], offered: Sequence[LayerSpec] | None, sta
             " it does into the layers, or offer them through mt_pipeline_layers"
         )
     specs = list(offered) if offered is not None else derived_layers(model)
-    joined = model.media.levels if isinstance(model.media, MediaInputs) else 0
+    assert model.media is None or isinstance(model.media, MediaInputs), "encoders of a model are its MediaInputs"
+    joined = 0 if model.media is None else model.media.levels
     if stages > len(specs) - joined:
         raise ConfigError([too_many_stages(stages, len(specs) - joined, joined)])
     if offered is not None:

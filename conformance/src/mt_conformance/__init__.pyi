@@ -1,0 +1,20 @@
+"""The public names of ``mt_conformance``, and where each is defined."""
+
+from mt_conformance.adapter import BaseAdapterConformance as BaseAdapterConformance
+from mt_conformance.base import BasePluginConformance as BasePluginConformance
+from mt_conformance.callback import BaseCallbackConformance as BaseCallbackConformance
+from mt_conformance.dataset import BaseDatasetConformance as BaseDatasetConformance
+from mt_conformance.encoder import BaseEncoderConformance as BaseEncoderConformance
+from mt_conformance.evaluation import BaseEvaluationConformance as BaseEvaluationConformance
+from mt_conformance.host import hermetic_host as hermetic_host
+from mt_conformance.metric import BaseMetricConformance as BaseMetricConformance
+from mt_conformance.model import BaseModelConformance as BaseModelConformance
+from mt_conformance.objective import BaseObjectiveConformance as BaseObjectiveConformance
+from mt_conformance.optimizer import BaseOptimizerConformance as BaseOptimizerConformance
+from mt_conformance.preference_loss import BasePreferenceLossConformance as BasePreferenceLossConformance
+from mt_conformance.projector import BaseProjectorConformance as BaseProjectorConformance
+from mt_conformance.reward import BaseRewardConformance as BaseRewardConformance
+from mt_conformance.sampler import BaseSamplerConformance as BaseSamplerConformance
+from mt_conformance.schedule import BaseScheduleConformance as BaseScheduleConformance
+from mt_conformance.task_print import BaseTaskPrintConformance as BaseTaskPrintConformance
+from mt_conformance.tokenizer import BaseTokenizerConformance as BaseTokenizerConformance
