@@ -12,6 +12,7 @@ from mt_core.errors import UsageError
 from mt_tools.cli.generate import main as generate
 from mt_train import train
 
+pytestmark = pytest.mark.needs("mt-plugin-llama")
 MODEL = {"name": "llama", "vocab_size": 300, "dim": 32, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "ffn_dim": 48}
 SEQUENCES = ("ACGTACGT", "GGGA", "TTACG", "CATTAG")
 PATTERN = "<seq>([ACGT]+)</seq>"
