@@ -68,6 +68,7 @@ def test_a_run_that_needs_a_broken_plugin_ends_with_its_name_and_cause(environme
     assert result.returncode == 2
     for words in ("schedule 'typo' is not available", "acme-typo 1.", "failed to load", "mt-plugins check typo"):
         assert words in result.stderr
+    assert result.stderr.count("'mt_schedule', which does not exist") == 1
 
 
 def test_one_name_offered_twice_is_an_error_only_when_it_is_used(environment: Environment) -> None:

@@ -134,12 +134,12 @@ class PluginHost:
         )
 
     def _unknown_error(self, kind: str, name: str) -> ComponentError:
-        failed = [plugin for plugin in self.plugins if plugin.status == "failed"]
+        failed = [plugin for plugin in self.plugins if plugin.status == "failed"]  # notices say why, once
         for plugin in failed:
             if _likely_offers(plugin.info, name):
                 return PluginLoadError(
-                    f"{words(kind)} {name!r} is not available: plugin {_label(plugin)} failed to load:"
-                    f" {_sentence(plugin.error)} `mt-plugins check {plugin.info.name}` shows more."
+                    f"{words(kind)} {name!r} is not available: plugin {_label(plugin)} failed to load;"
+                    f" `mt-plugins check {plugin.info.name}` shows why."
                 )
         short = canonicalize(name.rpartition("/")[2])
         offers = list(self.offers(kind))
@@ -149,7 +149,8 @@ class PluginHost:
         ]
         hint = did_you_mean(short, [offer.component.name for offer in offers])
         broken = "".join(
-            f" Plugin {_label(plugin)} failed to load and may offer it: {_sentence(plugin.error)}" for plugin in failed
+            f" Plugin {_label(plugin)} failed to load and may offer it; `mt-plugins check {plugin.info.name}` shows why."
+            for plugin in failed
         )
         blocked = [_label(plugin) for plugin in self.plugins if plugin.status == "blocked"]
         held = f" Blocked: {', '.join(blocked)}." if blocked else ""
@@ -161,10 +162,6 @@ class PluginHost:
 
 def _label(plugin: Plugin) -> str:
     return f"{plugin.info.name!r} ({plugin.info.label})"
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _option(kind: str, kinds: Kinds) -> str:
