@@ -200,7 +200,7 @@ def test_samples_have_the_advantages_and_returns_of_their_tokens(bench: Bench) -
         assert all(list(each[:begin]) == [0.0] * begin for each in sample.token_values.values())
     assert figures["reward"] == pytest.approx(0.5 * np.mean([4, 2, 6, 3, 6]))
     assert figures["reward_lengths"] == pytest.approx(np.mean([4, 2, 6, 3, 6]))
-    assert figures["kl"] == pytest.approx(0.25, abs=1e-6)
+    assert figures["kl"] == pytest.approx(math.exp(-0.25) - 1 + 0.25, abs=1e-6), "k3, as the figure kl of grpo is"
     assert figures["kl_answer"] == pytest.approx(0.25 * 22 / 6, abs=1e-5)
     assert (figures["answers_unscored"], figures["answers_cut"]) == (pytest.approx(1 / 6), 0.5)
     assert {name for name in figures if "reward" in name} == {"reward", "reward_lengths"}
@@ -282,7 +282,7 @@ def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(
     records = collected(own, bench)
     generator = np.random.default_rng(1)
     for record in records:  # as if some steps had been made since
-        record["old"] = [each + 0.3 * generator.normal() for each in record["old"]]
+        record["old"] = [each + 0.5 * generator.normal() for each in record["old"]]
         record["value"] = [each + 0.2 * generator.normal() for each in record["value"]]
     samples, _ = own.learn(records)
     rows = [samples[:3], samples[3:]] if packed else [[each] for each in samples]
@@ -291,13 +291,14 @@ def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(
     ours = sums.loss_sum / own.count(batch)
     assert float(sums.token_count) == own.count(batch) == 21
 
-    terms, of_values, clipped, bounded = [], [], [], 0
+    terms, of_values, clipped, moved, bounded = [], [], [], [], 0
     kept = [record for record in records if len(record["ids"]) > 1]
     for sample, record in zip(samples, kept, strict=True):
         begin = len(record["prompt"])
         gained, returns = (torch.tensor(sample.token_values[name][begin:]) for name in ("advantage", "return"))
         logps_T, values_T = plain(bench, record)
         ratio = (logps_T - torch.tensor(record["old"])).exp()
+        moved.append(ratio.detach())
         policy = -torch.minimum(ratio * gained, ratio.clamp(0.9, 1.2) * gained)
         if dual is not None:
             beyond = (gained < 0) & (policy > -dual * gained)
@@ -325,6 +326,8 @@ def test_a_step_is_the_formula_over_all_tokens_in_value_and_gradient(
     assert metrics["clipped_value"] == pytest.approx(float(torch.cat(clipped).float().mean()))
     assert 0 < metrics["clipped_value"] < 1
     assert metrics["clipped_low"] + metrics["clipped_high"] > 0
+    assert metrics["ratio_far"] == pytest.approx(float((torch.cat(moved).log().abs() > math.log(2)).float().mean()))
+    assert metrics["ratio_far"] > 0
 
 
 def test_at_once_after_collecting_nothing_is_clipped_and_ratios_are_1(bench: Bench) -> None:
@@ -334,7 +337,7 @@ def test_at_once_after_collecting_nothing_is_clipped_and_ratios_are_1(bench: Ben
     sums = own.loss(bench.model(batch), bench.model.head, batch)
     metrics = {name: float(total / count) for name, (total, count) in sums.metrics.items()}
     assert metrics["ratio"] == pytest.approx(1, abs=1e-6)
-    assert metrics["clipped_low"] == metrics["clipped_high"] == 0
+    assert metrics["clipped_low"] == metrics["clipped_high"] == metrics["ratio_far"] == 0
 
 
 def test_answers_that_nobody_can_score_teach_nothing(bench: Bench) -> None:

@@ -84,7 +84,16 @@ def test_a_record_has_the_rewards_and_no_other_figure_of_that_name(one: Results)
         "reward_pattern",
         "reward_length",
     }
-    figures = {"value_loss", "explained_variance", "entropy", "ratio", "clipped_low", "clipped_high", "clipped_value"}
+    figures = {
+        "value_loss",
+        "explained_variance",
+        "entropy",
+        "ratio",
+        "ratio_far",
+        "clipped_low",
+        "clipped_high",
+        "clipped_value",
+    }
     assert last.keys() >= figures | {"kl", "kl_weight", "answer_tokens", "answers_cut", "eval_reward"}
 
 

@@ -9,11 +9,18 @@ from torch import Tensor
 
 MOST = 20.0
 """Bound of a log-ratio before its exponential: e^20 is as good as any ratio that is clipped."""
+TWICE = 2.0
+"""A token whose ratio is above it, or below its inverse, is far from the policy that drew it."""
 
 
 def ratios(logps_n: Tensor, old_n: Tensor) -> Tensor:
     """Return how much likelier each token is than for the policy that drew it, (n,)."""
     return (logps_n - old_n).clamp(-MOST, MOST).exp()
+
+
+def are_far(ratios_n: Tensor) -> Tensor:
+    """Return which tokens are more than ``TWICE`` as likely as for the policy that drew them, or less than half, (n,)."""
+    return (ratios_n > TWICE) | (ratios_n < 1 / TWICE)
 
 
 def answer_ratios(

@@ -17,7 +17,7 @@ from mt_core.nn import Batch, LossSums, token_logprobs
 
 from ..advantages import importance_weights
 from ..kl import estimate_kl
-from ..policy import MOST, answer_ratios, cispo_loss, clipped_loss, ratios
+from ..policy import MOST, answer_ratios, are_far, cispo_loss, clipped_loss, ratios
 from .answers import OLD, REFERENCE, SAMPLED, Record
 from .credit import Credit
 from .group_writer import GroupWriter, refuse_other_records
@@ -36,8 +36,6 @@ ADVANTAGE, IMPORTANCE = "advantage", "importance"
 WEIGHT, COUNT = "weight", "count"
 """Values of an answer: what a token of it counts in the loss, and what it counts in the denominator."""
 UNITS = {"token": "per token", "answer": "per answer", "constant": "per place of an answer", "prompt": "per prompt"}
-TWICE = 2.0
-"""A token whose ratio is above it, or below its inverse, is far from the policy that drew it."""
 
 
 class GrpoObjective(OnlineObjective):
@@ -160,8 +158,7 @@ class GrpoObjective(OnlineObjective):
         is_low, is_high = ratios_n < 1 - self._config.clip_low, ratios_n > 1 + self._config.clip_high
         if self._config.loss != "cispo":  # which holds a weight, whatever its token gained
             is_low, is_high = is_low & (gained_n < 0), is_high & (gained_n > 0)
-        is_far = (ratios_n > TWICE) | (ratios_n < 1 / TWICE)
-        return {"clipped_low": is_low, "clipped_high": is_high, "ratio": ratios_n, "ratio_far": is_far}
+        return {"clipped_low": is_low, "clipped_high": is_high, "ratio": ratios_n, "ratio_far": are_far(ratios_n)}
 
 
 def _sampler_figures(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:

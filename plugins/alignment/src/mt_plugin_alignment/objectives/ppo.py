@@ -17,7 +17,8 @@ from mt_core import Sample, UsageError
 from mt_core.nn import Batch, LossSums, objective_modules, token_logprobs
 
 from ..gae import estimate_advantages, explained_variance, next_beta, token_rewards, whiten_answers
-from ..policy import clipped_loss, ratios
+from ..kl import estimate_kl
+from ..policy import are_far, clipped_loss, ratios
 from ..values import clip_values, value_loss
 from .answer_table import AnswerTable
 from .answers import OLD, REFERENCE, refuse_other_rewards
@@ -132,9 +133,13 @@ class PpoObjective(OnlineObjective):
         if not self._config.kl:
             return {}
         apart = [_divergence(record) for record in records]
-        tokens = max(sum(map(len, apart)), 1)
-        whole = sum(float(each.sum()) for each in apart)
-        return {"kl": whole / tokens, "kl_answer": whole / len(apart), KL_WEIGHT: self._beta(records[0])}
+        apart_n = torch.from_numpy(np.concatenate(apart))
+        each_n = estimate_kl(apart_n, torch.zeros_like(apart_n), "k3")  # that of grpo's figure of this name
+        return {
+            "kl": float(each_n.sum()) / max(len(each_n), 1),
+            "kl_answer": float(apart_n.sum()) / len(apart),
+            KL_WEIGHT: self._beta(records[0]),
+        }
 
     # --------------------------------------------------------------------------------------------------------- learning
 
@@ -162,6 +167,7 @@ class PpoObjective(OnlineObjective):
                 "value_loss": critic_n,
                 "entropy": entropy_n,
                 "ratio": ratios_n,
+                "ratio_far": are_far(ratios_n),
                 "clipped_low": (ratios_n < 1 - config.clip_low) & (gained_n < 0),
                 "clipped_high": (ratios_n > 1 + config.clip_high) & (gained_n > 0),
             }
