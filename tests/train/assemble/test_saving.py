@@ -98,6 +98,28 @@ def test_training_goes_on_while_the_state_of_a_step_is_written(tmp_path: Path, m
     assert content(tmp_path / "run") == content(tmp_path / "plain")
 
 
+def test_a_run_that_is_asked_for_a_checkpoint_saves_after_that_step_and_trains_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, step, steps = tmp_path / "run", Engine.train_step, [0]
+
+    def counted(*arguments: Any) -> Any:
+        steps[0] += 1
+        if steps[0] == 3:
+            (run / "save").touch()
+        return step(*arguments)
+
+    train(raw_config(), output=tmp_path / "plain")
+    monkeypatch.setattr(Engine, "train_step", counted)
+    outcome = train(raw_config(), output=run)
+    assert outcome.stopped == ""
+    assert not (run / "save").exists()
+    asked, plain = content(run), content(tmp_path / "plain")
+    assert asked.pop("step-00000003")
+    assert asked == plain
+    assert f"{run / 'save'}: saving after this step, and training on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("background", [False, True])
 def test_callbacks_hear_of_committed_checkpoints_only(tmp_path: Path, background: bool) -> None:
     train({**raw_config(background=background), "callbacks": ["watch"]}, output=tmp_path / "run")

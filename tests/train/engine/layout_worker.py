@@ -33,6 +33,7 @@ from mt_train.assemble.probe import probe_of
 from mt_train.assemble.session import Session
 from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.completion import ENDED
+from mt_train.checkpoint.request import SAVE
 from mt_train.checkpoint.store import find, verify
 from mt_train.data.loader import Position
 from mt_train.engine import buckets, fragments
@@ -297,7 +298,7 @@ class Bench:
         session = self.session(case)
         windows = session.loader.windows(session.restore(None, None).position)
         session.engine.set_rate(1.0)
-        session.engine.train_step(next(windows).batches)
+        asked = session.engine.train_step(next(windows).batches, lambda: SAVE * self.process.is_main)
         before = state_hash(session.engine)
         head, rank = session.engine.module.loss_head, self.process.rank
         honest = head.objective.loss
@@ -312,7 +313,9 @@ class Bench:
         head.objective.loss = loss
         result = session.engine.train_step(next(windows).batches)
         head.objective.loss = honest
-        return {"finite": result.finite, "applied": result.applied, "unchanged": before == state_hash(session.engine)}
+        unchanged = before == state_hash(session.engine)
+        wishes = {"saves": asked.save, "stops": asked.stop}
+        return {"finite": result.finite, "applied": result.applied, "unchanged": unchanged, **wishes}
 
 
 @contextmanager

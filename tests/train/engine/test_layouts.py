@@ -389,11 +389,24 @@ def test_a_bf16_run_resumes_bit_for_bit(results: dict[str, Any], stage: int) -> 
     assert whole["state"] == parts["state"]
 
 
+ASKED = {"saves": True, "stops": False}
+"""Result of a step in which rank 0 is asked for a checkpoint."""
+
+
 @pytest.mark.parametrize(
     "case", [*(f"inf{stage}" for stage in STAGES), *(f"bf16-inf{stage}" for stage in (1, 2, 3)), "sequence-inf"]
 )
 def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(results: dict[str, Any], case: str) -> None:
-    assert results[case] == {"finite": False, "applied": False, "unchanged": True}
+    assert results[case] | ASKED == {"finite": False, "applied": False, "unchanged": True} | ASKED
+
+
+@pytest.mark.parametrize("case", [f"inf{stage}" for stage in STAGES])
+def test_all_ranks_save_and_go_on_where_one_is_asked_to(results: dict[str, Any], case: str) -> None:
+    assert results[case].items() >= ASKED.items()
+
+
+def test_all_stages_save_and_go_on_where_one_is_asked_to(two: dict[str, Any]) -> None:
+    assert two["pipeline-inf"].items() >= ASKED.items()
 
 
 # ------------------------------------------------------------------------------------------------------------- pipeline
@@ -480,4 +493,5 @@ def test_four_stages_in_bf16_with_a_shared_weight_alone_on_the_last(one: dict[st
 def test_a_loss_that_is_not_a_number_changes_nothing_on_any_stage(
     request: pytest.FixtureRequest, ranks: str, case: str
 ) -> None:
-    assert request.getfixturevalue(ranks)[case] == {"finite": False, "applied": False, "unchanged": True}
+    result = request.getfixturevalue(ranks)[case]
+    assert result | ASKED == {"finite": False, "applied": False, "unchanged": True} | ASKED

@@ -41,6 +41,9 @@ class Result(Protocol):
     @property
     def stop(self) -> bool: ...
 
+    @property
+    def save(self) -> bool: ...
+
 
 class Stepper(Protocol):
     """The part of an engine that the loop drives."""
@@ -48,7 +51,7 @@ class Stepper(Protocol):
     def set_rate(self, factor: float) -> float: ...
 
     def train_step(
-        self, window: Sequence[Batch], stop: Callable[[], bool], before_update: Callable[[], object]
+        self, window: Sequence[Batch], stop: Callable[[], float], before_update: Callable[[], object]
     ) -> Result: ...
 
 
@@ -96,8 +99,9 @@ class Every:
 class LoopHooks:
     """Functions that the loop calls beside the engine's. ``save`` and ``evaluate`` are collective.
 
-    ``stop`` is this rank's wish to end early, and ``together`` tells each whether all have the rows of the next step: where
-    rows are waited for, only some may have got them when such a wish comes. ``evaluate`` gives ``None`` when one cut it short.
+    ``stop`` is this rank's wish to end early (1), or to save and go on (``checkpoint.request.SAVE``). ``together`` tells each
+    whether all have the rows of the next step: where rows are waited for, only some may have got them when a wish to end
+    comes. ``evaluate`` gives ``None`` when one cut it short.
     ``skip_unapplied`` passes over every step that was not applied, as fp16's loss scaling needs; ``max_skips`` is for steps
     without a number. ``on_before_update`` is called once a step has all of its gradients, and ``on_applied`` gets the number of
     each step that changed the weights. What ``on_update`` asks for holds for this step. ``on_record`` comes after the
@@ -112,7 +116,7 @@ class LoopHooks:
     on_before_update: Callable[[Progress], object] = lambda progress: None
     on_applied: Callable[[int], object] = lambda step: None
     on_update: Callable[[Progress, Window], Control] = lambda progress, window: Control()
-    stop: Callable[[], bool] = lambda: False
+    stop: Callable[[], float] = lambda: False
     together: Callable[[bool], bool] = bool
     skip_unapplied: bool = False
     max_skips: int = 0
@@ -228,7 +232,7 @@ def _step(
         epoch=window.passes,
         seconds=progress.seconds,
     )
-    return record, result.stop, asked
+    return record, result.stop, asked | Control(save=result.save)
 
 
 def describe_failure(result: Result, step: int, window: Window) -> str:

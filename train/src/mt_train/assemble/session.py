@@ -37,6 +37,7 @@ from mt_train.assemble.subjects import live_subject
 from mt_train.assemble.summary import show_summary
 from mt_train.assemble.window_reference import stepper_of
 from mt_train.checkpoint.file_names import COMPLETED
+from mt_train.checkpoint.request import SaveRequest
 from mt_train.data.loader import Window
 from mt_train.engine.access import EngineSteps
 from mt_train.engine.engine import Engine
@@ -79,16 +80,15 @@ class Session:
         self.base = base_files(parts) if saves_trained_only else None
         """Hashes of the files that frozen weights were read from, taken now: they may be others by the time of a save."""
         self.samples = Samples.of(parts, data, engine, output)
-        train_config = self.config.train
-        self.description = Description(output if self.process.is_main else None)
+        folder = output if self.process.is_main else None
+        self.description, self.save_request = Description(folder), SaveRequest(folder)
         self.step = 0
         self.save_interval = interval_of(self.config.checkpoint, self.process.world, largest, self._say)
-        self.total_steps = train_config.steps or self.loader.steps_in(train_config.epochs or 1.0)
+        self.total_steps = self.config.train.steps or self.loader.steps_in(self.config.train.epochs or 1.0)
         self.state = RunState(
             parts=parts, data=data, engine=engine, events=self.events, total_steps=self.total_steps, reference=reference
         )
         make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
-        folder = output if self.process.is_main else None
         self.evaluations = Evaluations(parts, make_subject, data.tokenizer, folder, self.total_steps)
 
     @cached_property
@@ -209,7 +209,7 @@ class Session:
             on_update=self._on_update,
             on_record=on_record,
             memory_gib=lambda: peak_memory_gib(self.process.device),
-            stop=self._wants_to_stop,
+            stop=lambda: self._wants_to_stop() or self.save_request.take(),
             together=agree if self.data.stream is not None else bool,  # rows in files are there, and need no question
             skip_unapplied=self.plan.scales_loss,
             max_skips=self.config.train.max_skips if self.config.train.on_nonfinite == "skip" else 0,

@@ -103,7 +103,7 @@ class ReferencedSteps:
         return self.engine.set_rate(factor)
 
     def train_step(
-        self, window: Sequence[Batch], stop: Callable[[], bool], before_update: Callable[[], object]
+        self, window: Sequence[Batch], stop: Callable[[], float], before_update: Callable[[], object]
     ) -> StepResult:
         """See ``Engine``."""
         return self.engine.train_step(self.with_reference(window), stop, before_update)

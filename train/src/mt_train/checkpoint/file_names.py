@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 LOCK = ".lock"
+SAVE_REQUEST = "save"  # the file with which somebody asks for a checkpoint
 COMPLETED = "completed"  # the file of a run that has come to its end
 FILES = frozenset(
     {
         LOCK,
+        SAVE_REQUEST,
         "run.yaml",
         "about.json",
         "samples.jsonl",

@@ -110,7 +110,7 @@ class Engine(EngineParameters):
     def train_step(
         self,
         window: Sequence[Batch],
-        stop: Callable[[], bool] = lambda: False,
+        stop: Callable[[], float] = lambda: False,
         before_update: Callable[[], object] = lambda: None,
     ) -> StepResult:
         """One optimizer step over this rank's micro-batches; every rank brings equally many.
@@ -219,7 +219,8 @@ class Engine(EngineParameters):
             tokens=size.tokens,
             applied=applied,
             metrics=figures,
-            stop=values[-2] > 0,
+            stop=values[-2] >= 1,
+            save=values[-2] > 0,
         )
 
     def _reported(self) -> tuple[Sequence[str], Sequence[str]]:

@@ -37,7 +37,7 @@ class FusedEngine(Engine):
     def train_step(
         self,
         window: Sequence[Batch],
-        stop: Callable[[], bool] = lambda: False,
+        stop: Callable[[], float] = lambda: False,
         before_update: Callable[[], object] = lambda: None,
     ) -> StepResult:
         """See ``Engine``."""

@@ -111,7 +111,7 @@ class PipelineEngine(Engine):
     def train_step(
         self,
         window: Sequence[Batch],
-        stop: Callable[[], bool] = lambda: False,
+        stop: Callable[[], float] = lambda: False,
         before_update: Callable[[], object] = lambda: None,
     ) -> StepResult:
         """See ``Engine``. What ``stop`` says after the step travels with its sums."""

@@ -19,7 +19,8 @@ from mt_train.engine.processes import Process, all_reduce
 class StepResult:
     """Result of one optimizer step.
 
-    ``applied`` is false when nothing was updated; ``stop`` says that some rank wants to stop.
+    ``applied`` is false when nothing was updated; ``stop`` says that some rank wants to stop, ``save`` that one
+    wants a checkpoint.
     """
 
     loss: float
@@ -28,6 +29,7 @@ class StepResult:
     applied: bool
     metrics: Mapping[str, float] = field(default_factory=dict)
     stop: bool = False
+    save: bool = False
 
     @property
     def finite(self) -> bool:
