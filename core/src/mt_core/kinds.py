@@ -28,8 +28,9 @@ _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 KEYS_OF_RUNS = frozenset(
     {
         *("data", "train", "parallel", "eval", "checkpoint", "log", "nnodes", "gpu", "host_memory", "network", "plan"),
-        *("config", "output", "overwrite", "resume", "profile", "plot", "nproc_per_node", "block_plugin", "restart"),
-        *("dry_run", "print_config", "json", "debug", "version", "help", "name", "recipe", "include", "completion"),
+        *("config", "output", "overwrite", "resume", "profile", "plot", "nproc_per_node", "block_plugin"),
+        *("dry_run", "print_config", "schema", "json", "debug", "version", "help", "name", "recipe", "include"),
+        *("completion", "restart"),
     }
 )
 """Keys of a config, and options of the commands, that no kind can have: they mean something else."""

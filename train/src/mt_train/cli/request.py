@@ -23,7 +23,7 @@ from mt_train.plugins.recipes import read_sources
 from mt_train.plugins.resolve import Origins
 from mt_train.tracking.logs import first_notice
 
-SWITCHES = ("overwrite", "print_config", "dry_run", "json", "plan", "debug", "version", "help")
+SWITCHES = ("overwrite", "print_config", "dry_run", "schema", "json", "plan", "debug", "version", "help")
 PLANNED = ("nnodes", "json", "plot", "gpu", "network", "host_memory", "plan")
 """Options that go with ``--dry-run`` only."""
 VALUES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,11 @@ def _train(words: list[str]) -> int:
         )
         return 0
     show_notices(host)
+    if "schema" in request.flags:
+        from mt_train.plugins.schema import run_schema
+
+        print(json.dumps(run_schema(host)))
+        return 0
     train = request.raw.get("train")
     if isinstance(train, dict) and "seeds" in train:
         from mt_train.cli.seeds import train_seeds

@@ -41,6 +41,7 @@ The command itself:
   --host-memory GIB          with --gpu: memory of a node, for what is offloaded
   --plot FILE.png            with --dry-run: the learning rate of each parameter group over all steps, as a picture
   --print-config             print the resolved config and where each value came from, and end
+  --schema                   print a JSON Schema of configs, with every installed component, for an editor; again after an install
   --profile DIR              write a torch profile of a few steps
   --block-plugin NAME        do not import this plugin (may be repeated)
   --debug                    show tracebacks
