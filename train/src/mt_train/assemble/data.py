@@ -15,6 +15,7 @@ from mt_train.assemble.encoder import Encoder, cached_files
 from mt_train.assemble.identity import tokenizer_digest
 from mt_train.assemble.media import media_reader, media_rules, run_template
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.source_losses import sources_of
 from mt_train.assemble.sources import evaluated_rows, evaluation_of, read_whole, rows_of
 from mt_train.assemble.stream import open_blocks, refuse_for_streams
 from mt_train.config.run import RunConfig
@@ -233,8 +234,10 @@ def _check_ids(config: RunConfig, *splits: EncodedSamples) -> None:
 
 def make_loader(config: RunConfig, data: RunData, plan: Plan, process: Process) -> Loader:
     """The training rows as optimizer steps."""
-    make = partial(Loader, data.train) if data.stream is None else partial(StreamLoader, data.stream)
-    return make(data.objective, **loader_options(config, plan, process))
+    options = loader_options(config, plan, process)
+    if data.stream is not None:
+        return StreamLoader(data.stream, data.objective, **options)
+    return Loader(data.train, data.objective, sources=sources_of(data.train, data.objective), **options)
 
 
 def loader_options(config: RunConfig, plan: Plan, process: Process) -> dict[str, Any]:

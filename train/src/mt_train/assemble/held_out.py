@@ -41,7 +41,9 @@ def evaluate_held_out(engine: Engine, held_out: HeldOut, stop: Callable[[], bool
     return figures | {f"eval_loss_{name}": engine.figures_of(sums)["eval_loss"] for name, sums in found.items()}
 
 
-def numbers_by_source(samples: EncodedSamples) -> dict[str, NDArray[np.int64]]:
+def numbers_by_source(
+    samples: EncodedSamples, rows: str = "held-out", figure: str = "eval_loss"
+) -> dict[str, NDArray[np.int64]]:
     """Return the numbers of the samples of each source, by the source's part of a figure's name; nothing where there is but one."""
     places: defaultdict[str, list[NDArray[np.int64]]] = defaultdict(list)
     begin = 0
@@ -52,7 +54,7 @@ def numbers_by_source(samples: EncodedSamples) -> dict[str, NDArray[np.int64]]:
         return {}
     if len(places) > MOST_SOURCES:
         first_notice(
-            f"notice: the held-out rows are of {len(places)} sources, and up to {MOST_SOURCES} have a loss of their own; eval_loss is of"
+            f"notice: the {rows} rows are of {len(places)} sources, and up to {MOST_SOURCES} have a loss of their own; {figure} is of"
             " all together"
         )
         return {}

@@ -31,6 +31,7 @@ from mt_train.assemble.run_state import RunState
 from mt_train.assemble.samples import Samples
 from mt_train.assemble.save_interval import interval_of
 from mt_train.assemble.saving import Saver, tell_saved
+from mt_train.assemble.source_losses import watch_sources
 from mt_train.assemble.start_times import StartTimes
 from mt_train.assemble.stopping import Stopper
 from mt_train.assemble.subjects import live_subject
@@ -65,13 +66,13 @@ class Session:
         found: Mapping[str, int] | None = None,
         reference: str | None = None,
     ) -> None:
-        """``found`` are values that the run found for itself, by their keys (``batch_size.found_sizes``); ``reference`` is the SHA-256 of
-        those that its rows have of the model of step 0."""
+        """``found``: what the run found for itself, by key (``found_sizes``); ``reference``: SHA-256 of its rows' values of step 0."""
         self.parts, self.data, self.engine, self.output = parts, data, engine, output
         self.stopper, self.found = stopper, dict(found or {})
         self.config, self.plan, self.process = parts.config, engine.plan, engine.process
         self.rollouts = make_rollouts(parts, data, engine, output, stop=self._wants_to_stop)
         self.loader = self.rollouts or make_loader(self.config, data, self.plan, self.process)
+        self.by_source = watch_sources(engine, self.loader, self.config.log.every_steps)
         self.held_out = make_held_out(self.config, data, self.plan, self.process)
         self.events = Events(Callbacks(parts.callbacks()), self._context)
         self.epochs = EpochEvents(self.events)
@@ -162,11 +163,9 @@ class Session:
         )
         if self.process.is_main:
             recorder.finish()
-            if self.samples is not None:
-                self.samples.close()
-            self.evaluations.close()
-            if self.rollouts is not None:
-                self.rollouts.close()
+            for file in (self.samples, self.evaluations, self.rollouts):
+                if file is not None:
+                    file.close()
             self.description.write_end(COMPLETED if finished else "stopped", progress.step, outcome.stopped)
             show_summary(outcome, self.parts, self.data, self.total_steps, from_step=from_step)
         return outcome
@@ -240,6 +239,7 @@ class Session:
         return self.stopper.should_stop() or (self.saver is not None and self.saver.failed)
 
     def _on_step_start(self, now: Progress, window: Window) -> None:
+        self.by_source.begin(now.step + 1)
         self.epochs.before_step(now.step, window.epoch)
         self.events.send_ahead("on_step_start", now.step, epoch=window.epoch, batches=window.batches)
 

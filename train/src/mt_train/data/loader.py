@@ -20,6 +20,7 @@ from mt_train.data.order import as_written, permutation
 from mt_train.data.packing import WINDOW, MediaLimit, group_by_length, pack_window, padded_size
 from mt_train.data.sample_rows import SampleRows
 from mt_train.data.samples import EncodedSamples
+from mt_train.data.source_labels import Sources, label_sources
 
 if TYPE_CHECKING:
     from mt_core.nn import Batch
@@ -95,8 +96,9 @@ class Loader:
         most_features: int | None = None,
         pad_multiple: int = PAD_MULTIPLE,
         reads_media: bool = True,
+        sources: Sources | None = None,
     ) -> None:
-        self.samples = samples
+        self.samples, self.sources = samples, sources
         self.objective = objective
         self.sequence_len = sequence_len
         self.packing = packing
@@ -180,7 +182,8 @@ class Loader:
         return [rows[start + self.rank * size : start + (self.rank + 1) * size] for start in starts]
 
     def _batch(self, rows: Sequence[Group]) -> Batch:
-        return self.batch_of(self.samples, rows)
+        batch = self.batch_of(self.samples, rows)
+        return batch if self.sources is None else label_sources(batch, chain.from_iterable(rows), self.sources)
 
     def batch_of(self, samples: EncodedSamples, rows: Sequence[Group]) -> Batch:
         """Make a batch of rows of some samples, as all of this loader's are."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mt_core.model_protocols import Objective
 from mt_core.nn import Batch, KVCache, TrainModel
+from mt_train.engine.source_losses import SourceLosses
 
 MODEL_PREFIX = "model."
 
@@ -37,6 +38,7 @@ class LossHead(nn.Module):
         self.own_head, self.tied = own_head, tied
         self.metric_names: tuple[str, ...] = ()
         self.term_names: tuple[str, ...] = ()
+        self.by_source: SourceLosses | None = None
         self.reader: Reader | None = None
         """Takes the objective's place for a while; see ``Engine.read``."""
 
@@ -50,6 +52,9 @@ class LossHead(nn.Module):
         sums = self.objective.loss(hidden_BTD, self.head, batch)
         self.term_names, self.metric_names = tuple(sums.terms), tuple(sums.metrics)
         pairs = [value for pair in (*sums.terms.values(), *sums.metrics.values()) for value in pair]
+        if self.by_source is not None:
+            self.metric_names += self.by_source.names
+            pairs += self.by_source.pairs(self.objective, hidden_BTD, self.head, batch)
         loss_sum = sums.loss_sum
         if self.tied and self.own_head and torch.is_grad_enabled():
             loss_sum = loss_sum + sum(
