@@ -12,6 +12,7 @@ import pytest
 from dataset_files import CALLS, CALLS_READ, ROWS, open_dataset, rows_of
 
 from mt_core import DataError
+from mt_plugin_datasets import file_cache
 from mt_plugin_datasets.hub import HubConfig, hub_files
 
 
@@ -105,6 +106,27 @@ def test_a_file_that_is_rewritten_under_its_old_time_is_read_anew(tmp_path: Path
         os.utime(file, (10**9, 10**9))
         found += [open_dataset("hf", path=file.parent).row(0)["text"] for _ in range(2)]
     assert found == ["old", "old", "new", "new"]
+
+
+def test_copies_of_earlier_states_of_a_file_go_once_no_process_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(file_cache, "_HELD", {})
+    cache, counts = Path(datasets.config.HF_DATASETS_CACHE), []
+    for text in ("one", "two", "three", "four"):
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "train.jsonl").write_text(json.dumps({"text": text}))
+            os.utime(tmp_path / name / "train.jsonl", (10**9, 10**9))
+            assert open_dataset("hf", path=tmp_path / name).row(0)["text"] == text
+        counts.append(sum(path.is_dir() for path in cache.glob("changed-*")))
+        if text != "one":  # what was read in a process that has ended
+            for handle in file_cache._HELD.values():
+                os.close(handle)
+            file_cache._HELD.clear()
+    assert counts == [2, 4, 2, 2], "one for each folder, beside those that this process still reads"
 
 
 def test_rows_are_not_copied_again_where_a_file_beside_those_that_are_taken_changes(tmp_path: Path) -> None:

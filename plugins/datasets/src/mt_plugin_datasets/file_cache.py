@@ -57,7 +57,7 @@ def make_room(root: Path, needed: int, url: str) -> None:
         for folder in sorted(sizes, key=lambda each: each.with_suffix(".lock").stat().st_mtime):
             if used + needed <= limit and shutil.disk_usage(root).free >= needed:
                 break
-            if sizes[folder] and _remove(folder):
+            if sizes[folder] and remove_folder(folder):
                 used -= sizes[folder]
         if used + needed > limit or shutil.disk_usage(root).free < needed:
             raise DataError(
@@ -75,7 +75,7 @@ def _size(folder: Path) -> int:
     return size
 
 
-def _remove(folder: Path) -> bool:
+def remove_folder(folder: Path) -> bool:
     """Remove a folder of the cache; ``False`` where a process reads it."""
     import fcntl
 

@@ -10,6 +10,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from glob import glob
 from os.path import expanduser
 from pathlib import Path
@@ -20,6 +21,7 @@ from pydantic import Field
 from mt_core import DataError, MtConfig, Row, did_you_mean, first_line
 
 from .absent_keys import without_absent_keys
+from .file_cache import hold_folder, remove_folder
 
 _LATE = 2 * 10**9
 """Nanoseconds by which a file that is written and then named may be changed after its last byte."""
@@ -173,7 +175,8 @@ def _load(config: HubConfig, split: str) -> Any:
 def _own_cache(datasets: Any, folder: Path, patterns: Sequence[str]) -> str | None:
     """Return a cache for the rows of files that were changed after the time which they bear, as copied and unpacked ones may be.
 
-    ``datasets`` knows a file by that time alone, and would give the rows that another one had. ``None`` where none was.
+    ``datasets`` knows a file by that time alone, and would give the rows that another one had. ``None`` where none was. Those of
+    these files' earlier states are removed, unless a process reads them.
     """
     found = {name for pattern in patterns for name in glob(pattern, root_dir=folder, recursive=True)}
     paths = map(folder.joinpath, sorted(found))
@@ -181,9 +184,19 @@ def _own_cache(datasets: Any, folder: Path, patterns: Sequence[str]) -> str | No
     late = [(name, now.st_size, now.st_ctime_ns) for name, now in stats if now.st_ctime_ns - now.st_mtime_ns > _LATE]
     if not late:
         return None
-    return str(
-        Path(datasets.config.HF_DATASETS_CACHE) / f"changed-{hashlib.sha256(repr(late).encode()).hexdigest()[:16]}"
+    own = (
+        Path(datasets.config.HF_DATASETS_CACHE) / f"changed-{_hash([str(folder.absolute()), *patterns])}-{_hash(late)}"
     )
+    hold_folder(own)
+    for other in own.parent.glob(f"{own.name.rpartition('-')[0]}-*"):
+        if other != own and other.is_dir():
+            with suppress(PermissionError):  # that of another person, in a cache that several share
+                remove_folder(other)
+    return str(own)
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
 def _open_saved(datasets: Any, config: HubConfig, folder: Path, split: str) -> Any:
