@@ -60,6 +60,41 @@ def test_files_are_read_in_order_and_from_behind_any_row(folder: Path) -> None:
     assert places == ["a1", "a2", "a3", "b1", "b3", "b5", "b7", "c2", "c3"]
 
 
+@pytest.mark.parametrize("unit", ["file", "paragraphs", "lines"])
+@pytest.mark.parametrize("pack", ["", "gz"])
+def test_text_has_the_documents_of_the_dataset_text_and_is_read_from_behind_any(
+    pack: str, unit: str, tmp_path: Path
+) -> None:
+    texts = ["\ufeffone é\r\ntwo\n\n \n[three]\nfour\n", "\n\nfive\n\nsix", "seven\n\n"]
+    ending = f".txt.{pack}" if pack else ".txt"
+    for name, text in zip("abc", texts, strict=True):
+        content = text.encode()
+        (tmp_path / f"{name}{ending}").write_bytes(gzip.compress(content) if pack else content)
+    given = resumed_anywhere(lambda: open_dataset("stream", path=tmp_path, split=unit))
+    assert len(given) == {"file": 3, "paragraphs": 5, "lines": 7}[unit]
+    indexed = open_dataset("text", path=tmp_path, split=unit)
+    known = [indexed.row(number) for number in range(len(indexed))]
+    assert [row["text"] for row in given] == [row["text"] for row in known]
+    if not pack:
+        assert given == known
+    if unit == "file":
+        assert list(open_dataset("stream", path=tmp_path).rows(0, 0)) == given, "a name that ends in .txt says so"
+
+
+def test_text_that_is_no_utf_8_is_given_as_its_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_bytes(b"one\n\xff\ntwo\n")
+    first, fault, last = open_dataset("stream", path=tmp_path / "a.md", split="lines").rows(0, 0)
+    assert (first["text"], last["text"]) == ("one", "two")
+    assert f"{tmp_path}/a.md:2: byte 0xff" in str(fault)
+
+
+def test_a_document_that_is_too_long_is_told_how_to_cut_it_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mt_plugin_datasets.streamed_text.MOST_ROW_BYTES", 1 << 20)
+    (tmp_path / "a.txt").write_text("a line\n" * 200_000)
+    with pytest.raises(DataError, match=r"a\.txt:1: a document of more than 1 MiB.*dataset\.split paragraphs or lines"):
+        list(open_dataset("stream", path=tmp_path / "a.txt").rows(0, 0))
+
+
 def test_it_is_a_stream_and_eval_path_has_rows_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(json_lines())
     (tmp_path / "b.jsonl").write_text('{"prompt": "q", "response": "r"}\n')

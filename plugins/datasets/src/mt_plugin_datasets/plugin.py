@@ -108,7 +108,7 @@ def _others() -> list[Component]:
             name="stream",
             config=StreamConfig,
             build=build_stream,
-            summary="JSON lines of any size, read from the front while the run trains",
+            summary="JSON lines or text of any size, read from the front while the run trains",
             source="https://jsonlines.org",
         ),
         DatasetComponent(

@@ -1,4 +1,4 @@
-"""JSON lines that are read from the front while a run trains: no index, no decompressed copy, memory flat in their size."""
+"""JSON lines, and text, that are read from the front while a run trains: no index, no decompressed copy, memory flat in their size."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pydantic import Field
 from mt_core import DataError, Row
 from mt_core.files import MOST_ROW_BYTES, FileConfig, Piece, json_object, pieces_of, text_start, too_long
 
+from .streamed_text import Unit, documents, is_text, text_row
+
 _PIPED = 1 << 16
 """Bytes that are taken from a pipe at once, where so many are there."""
 
@@ -22,16 +24,21 @@ class StreamConfig(FileConfig):
 
     path: str = Field(
         min_length=1,
-        description="UTF-8 file of JSON objects, one per line; a folder (all *.jsonl below it, sorted); a pattern such as"
-        " 'data/*.jsonl.gz'; .gz and .zst too; a pipe, such as /dev/stdin",
+        description="UTF-8 file of JSON objects, one per line, or of text (*.txt, *.md); a folder (all *.jsonl below it, or else all"
+        " *.txt, sorted); a pattern such as 'data/*.jsonl.gz'; .gz and .zst too; a pipe, such as /dev/stdin",
+    )
+    split: Unit | None = Field(
+        None,
+        description="what is read is text, whatever its name: one document per file (default for *.txt and *.md), per paragraph, or per"
+        " line",
     )
 
 
-class JsonLines:
-    """The rows of some files, one after another. The state is a file, a line, and the byte behind it."""
+class StreamedFiles:
+    """The rows of some files, one after another. The state is a file, a line, and the byte behind it. With a ``unit`` all are text."""
 
-    def __init__(self, files: list[Path]) -> None:
-        self._files = files
+    def __init__(self, files: list[Path], unit: Unit | None = None) -> None:
+        self._files, self._unit = files, unit
         self._state: dict[str, Any] = {}
         self._start: dict[str, Any] = {}
 
@@ -40,10 +47,12 @@ class JsonLines:
         start, self._start = self._start, {}
         first, line, begin = start.get("file", 0), start.get("line", 0), start.get("offset", 0)
         for number, path in enumerate(self._files[first:], start=first):
-            for piece in _pieces(path, pieces_of(path, begin), line, begin):
+            unit = self._unit or ("file" if is_text(path) else None)
+            for piece, row in _rows(path, pieces_of(path, begin), unit, line, begin):
+                last = piece.line + max(piece.content.count(b"\n") - 1, 0)
                 offset = piece.start + len(piece.content)
-                self._state = {"file": number, "name": path.name, "line": piece.line, "offset": offset}
-                yield _row(piece)
+                self._state = {"file": number, "name": path.name, "line": last, "offset": offset}
+                yield row
             line = begin = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,8 +73,8 @@ class JsonLines:
 class PipedLines:
     """The rows of a pipe, which can be read once, by one process, and keeps no state."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._is_read = path, False
+    def __init__(self, path: Path, unit: Unit | None = None) -> None:
+        self._path, self._unit, self._is_read = path, unit, False
 
     def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
         """The objects as they come. Raises ``DataError`` when they were read before, and where several processes want them."""
@@ -80,7 +89,7 @@ class PipedLines:
                 " into a file."
             )
         self._is_read = True
-        return map(_row, _pieces(self._path, _read_pipe(self._path)))
+        return (row for _, row in _rows(self._path, _read_pipe(self._path), self._unit))
 
     def state_dict(self) -> dict[str, Any]:
         """None: what went through a pipe is gone."""
@@ -90,7 +99,7 @@ class PipedLines:
         """Load nothing: there is no state."""
 
 
-def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> JsonLines | PipedLines | None:
+def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> StreamedFiles | PipedLines | None:
     """The rows of a split. Without ``eval_path`` the core holds out the first ones."""
     path = Path(expanduser(config.path))
     if split == "train" and path.is_fifo():
@@ -98,25 +107,39 @@ def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> Js
             raise DataError(
                 f"{path} is a pipe, whose hash nobody knows before its end. Leave dataset.sha256 and sha1 out."
             )
-        return PipedLines(path)
-    files = config.files(split, ".jsonl", ".json")
-    return None if files is None else JsonLines(files)
+        return PipedLines(path, config.split)
+    suffixes = (".jsonl", ".json", ".txt") if config.split is None else (".txt",)
+    files = config.files(split, *suffixes)
+    return None if files is None else StreamedFiles(files, config.split)
+
+
+def _rows(
+    path: Path, content: Iterable[bytes], unit: Unit | None, line: int = 0, offset: int = 0
+) -> Iterator[tuple[Piece, Row | DataError]]:
+    """Yield each row with its piece: documents of a ``unit``, or JSON objects. See ``_pieces``."""
+    lines = _pieces(path, content, line, offset)
+    if unit is not None:
+        yield from ((piece, text_row(piece, unit)) for piece in documents(lines, unit))
+        return
+    is_first = not offset
+    for piece in lines:
+        if not piece.content.strip():
+            continue
+        if is_first:
+            _refuse_array(path, piece.content)
+        is_first = False
+        yield piece, _row(piece)
 
 
 def _pieces(path: Path, content: Iterable[bytes], line: int = 0, offset: int = 0) -> Iterator[Piece]:
-    """The lines that are not blank, behind a line that ends at a byte of the (decompressed) content. Raises ``DataError``."""
-    is_first = not offset
+    """The lines behind a line that ends at a byte of the (decompressed) content. Raises ``DataError``."""
     try:
         for number, text in enumerate(_lines(content, path, line), start=line + 1):
             begin, offset = offset, offset + len(text)
             if not begin:
                 begin = text_start(path, text)
                 text = text[begin:]
-            if text.strip():
-                if is_first:
-                    _refuse_array(path, text)
-                is_first = False
-                yield Piece(path, number, begin, text)
+            yield Piece(path, number, begin, text)
     except OSError as error:
         raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check its permissions.") from error
 

@@ -1,0 +1,55 @@
+"""Documents of plain text out of lines as they come: those that ``--dataset text`` has, without an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from mt_core import DataError, Row
+from mt_core.files import MOST_ROW_BYTES, Piece, suffix_of
+
+Unit = Literal["file", "paragraphs", "lines"]
+TEXTS = frozenset({".txt", ".md"})
+"""Endings of files that are text, and no JSON."""
+
+
+def is_text(path: Path) -> bool:
+    """Return whether a file is plain text by its name, compressed or not."""
+    return suffix_of(path) in TEXTS
+
+
+def documents(lines: Iterator[Piece], unit: Unit) -> Iterator[Piece]:
+    """Yield the documents of a file's lines, blank ones included. Raises ``DataError`` for one that is too long for a row."""
+    parts: list[Piece] = []
+    size = 0
+    for line in lines:
+        is_blank = not line.content.strip()
+        if parts and (unit == "lines" or (unit == "paragraphs" and is_blank)):
+            yield from _joined(parts, unit)
+            parts, size = [], 0
+        if parts or not is_blank or unit == "file":
+            parts.append(line)
+            size += len(line.content)
+        if size > MOST_ROW_BYTES:
+            raise DataError(
+                f"{parts[0].place}: a document of more than {MOST_ROW_BYTES >> 20} MiB, which is held in memory. Cut it up with"
+                " dataset.split paragraphs or lines."
+            )
+    yield from _joined(parts, unit)
+
+
+def _joined(parts: list[Piece], unit: Unit) -> Iterator[Piece]:
+    """Yield the document of these lines; none where all are blank."""
+    content = b"".join(each.content for each in parts)
+    if content.strip():
+        yield parts[0]._replace(content=content)
+
+
+def text_row(piece: Piece, unit: Unit) -> Row | DataError:
+    """Return the row of a document, or what is wrong with it. The line end between two documents belongs to neither."""
+    try:
+        text = piece.text()
+    except DataError as fault:
+        return fault
+    return {"id": piece.place, "text": text if unit == "file" else text.rstrip("\r\n")}
