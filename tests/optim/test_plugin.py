@@ -160,3 +160,27 @@ def test_what_needs_a_gpu_is_refused_elsewhere() -> None:
 def test_bad_options_are_one_clear_message(optimizer: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         resolve({"model": "kit-tiny", "optimizer": optimizer}, PluginHost.discover())
+
+
+@pytest.mark.parametrize("name", ["galore-per-layer", "adalomo"])
+def test_planned_state_is_what_an_optimizer_that_sees_one_gradient_keeps(name: str) -> None:
+    shapes = {
+        "embed.weight": (300, 160),
+        "model.layers.0.up.weight": (240, 160),
+        "model.layers.1.up.weight": (240, 160),
+    }
+    named = {name: torch.nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
+    component = next(each for each in plugin.mt_optimizers() if each.name == name)
+    config = component.config(rank=100) if name == "galore-per-layer" else component.config()
+    groups = component.split(list(named.items()), config) if component.split else [{"params": [*named.values()]}]
+    names = {id(each): name for name, each in named.items()}
+    planned = state_bytes(lambda own: component.build(config, own), groups, names, flat=False, whole=True)
+    optimizer = component.build(config, groups)
+    for parameter in named.values():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    for size, group in zip(planned, groups, strict=True):
+        state = [value for each in group["params"] for value in optimizer.state[each].values()]
+        kept = sum(each.nbytes for each in state if isinstance(each, torch.Tensor) and each.dim())
+        assert size * sum(each.numel() for each in group["params"]) == pytest.approx(kept)
+        assert name == "adalomo" or kept > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -113,6 +114,29 @@ def test_a_transform_sees_the_names_that_a_run_has() -> None:
     names = dict(zip(map(id, weights), ("model.layers.0.up.weight", "model.layers.11.up.weight", "embed"), strict=True))
     kept = state_bytes(NamedTransform, [{"params": weights, "transformed": True}], names, flat=True)
     assert kept == (pytest.approx(8 + 4 * (1 + 1 + 2) / (3 * 16)),)
+
+
+class LowRankOptimizer(torch.optim.Optimizer):
+    """Keeps moments of rank 128 for matrices; ``looks`` at a value first."""
+
+    def __init__(self, groups: list[dict[str, Any]], *, looks: bool = False) -> None:
+        super().__init__(groups, {"lr": 1.0})
+        self.looks = looks
+
+    def step(self, closure: Any = None) -> None:
+        for parameter in (each for group in self.param_groups for each in group["params"]):
+            if not self.looks or parameter.grad.sum().item() > 0:
+                self.state[parameter]["moments"] = torch.zeros(min(128, *parameter.shape), max(parameter.shape))
+
+
+def test_an_optimizer_of_low_rank_is_counted_on_whole_matrices() -> None:
+    with torch.device("meta"):
+        weights = [nn.Parameter(torch.empty(shape)) for shape in ((4096, 11_008), (4096, 11_008), (4096, 4096))]
+    groups, names = [{"params": weights}], names_of([{"params": weights}])
+    kept = 4 * 128 * (2 * 11_008 + 4096) / (4096 * (2 * 11_008 + 4096))
+    assert state_bytes(LowRankOptimizer, groups, names, flat=False, whole=True) == (pytest.approx(kept),)
+    looking = partial(LowRankOptimizer, looks=True)
+    assert state_bytes(looking, groups, names, flat=False, whole=True) == (4.0,), "an upper bound"
 
 
 def test_an_optimizer_of_whole_parameters_sees_their_shape() -> None:

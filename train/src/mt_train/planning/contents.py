@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
+from mt_core.components import OptimizerComponent
 from mt_core.nn import Layer
 from mt_train.assemble.parts import Parts
 from mt_train.engine.experts import divided_parameters
@@ -19,12 +21,15 @@ from mt_train.planning.moments import state_bytes
 def contents(parts: Parts, plan: Plan, meta: MetaModel) -> list[Content]:
     """Return what the ranks of each stage have."""
     names = {id(parameter): name for name, parameter in meta.model.named_parameters()}
-    kept = state_bytes(parts.optimizer, meta.groups, names, flat=plan.zero_stage > 0)
+    component = parts.offers["optimizer"].component
+    is_fused = isinstance(component, OptimizerComponent) and component.form == "fused"
+    kept = state_bytes(parts.optimizer, meta.groups, names, flat=plan.zero_stage > 0, whole=is_fused)
     dense = {id(parameter) for name, parameter in meta.model.named_parameters() if name not in meta.quantized}
     quantized = sum(meta.quantized.values())  # all on one stage: no quantizer goes with a pipeline
     if plan.expert > 1:
         return [_divide(plan.expert, meta, kept, {id(each) for each in divided_parameters(meta.model, plan.expert)})]
-    return [_content(layers, meta.groups, kept, dense, quantized) for layers in meta.stages()]
+    found = [_content(layers, meta.groups, kept, dense, quantized) for layers in meta.stages()]
+    return [replace(each, keeps_gradients=not is_fused) for each in found]
 
 
 def _content(

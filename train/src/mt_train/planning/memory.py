@@ -35,7 +35,7 @@ class Content:
 
     ``state_bytes`` is what the optimizer keeps for each number of a group; ``largest`` the numbers of the largest layer;
     ``quantized`` the bytes of weights that are no parameters. ``experts`` are parameters that ranks divide, as much of each as is here,
-    and the last ``expert_groups`` groups consist of such.
+    and the last ``expert_groups`` groups consist of such. Without ``keeps_gradients`` each is used as it arrives, and freed.
     """
 
     parameters: tuple[int, ...]
@@ -45,6 +45,7 @@ class Content:
     quantized: int = 0
     experts: tuple[int, ...] = ()
     expert_groups: int = 0
+    keeps_gradients: bool = True
 
     @property
     def trained_numbers(self) -> int:
@@ -116,6 +117,8 @@ def gradients(plan: Plan, content: Content) -> MemoryUse:
         waiting = added * whole if stage == 1 else 0
         adds_up = stage == 3 or (stage == 2 and plan.micro_batches > 1)
         return MemoryUse(device=waiting, host=4 * share + (added * share if adds_up else 0))
+    if not content.keeps_gradients:
+        return MemoryUse(device=size * max((number for group in content.groups for number in group), default=0))
     if stage == 0:
         return MemoryUse(device=(4 if plan.own_masters else size) * whole)
     if plan.own_masters:

@@ -20,23 +20,52 @@ MakeOptimizer = Callable[[list[dict[str, Any]]], torch.optim.Optimizer | Gradien
 
 
 def state_bytes(
-    make: MakeOptimizer, groups: Sequence[dict[str, Any]], names: Mapping[int, str], *, flat: bool
+    make: MakeOptimizer,
+    groups: Sequence[dict[str, Any]],
+    names: Mapping[int, str],
+    *,
+    flat: bool,
+    whole: bool = False,
 ) -> tuple[float, ...]:
     """Bytes that the optimizer keeps for each number of a group, from one step on small fp32 stand-ins on the CPU.
 
     ``names`` are those of the parameters by their id. ``flat``: ZeRO shows an optimizer flat pieces. Without it the stand-ins have
     the shapes of the parameters, cut to ``NUMBERS`` in each dimension: exact for state that has a number for each weight, an
-    upper bound for factored state.
+    upper bound for factored state. ``whole``: the shapes of the parameters, which have no memory, since state may follow from a rank
+    that is smaller than a matrix; an optimizer that looks at values gets those that are cut.
     """
-    standing = [{**group, "params": _stand_ins(group["params"], flat)} for group in groups]
+    if flat:
+        return _count_state(make, groups, names, lambda shape: (NUMBERS,), "cpu")
+    if not whole:
+        return _count_state(make, groups, names, _cut_shape, "cpu")
+    try:
+        return _count_state(make, groups, names, tuple, "meta")
+    except (RuntimeError, TypeError):  # how tensors without memory refuse to tell their values
+        return _count_state(make, groups, names, _cut_shape, "cpu")
+
+
+def _count_state(
+    make: MakeOptimizer,
+    groups: Sequence[dict[str, Any]],
+    names: Mapping[int, str],
+    form: Callable[[Sequence[int]], tuple[int, ...]],
+    device: str,
+) -> tuple[float, ...]:
+    shapes = [Counter(form(each.shape) for each in group["params"]) for group in groups]
+    standing = [
+        {**group, "params": [nn.Parameter(torch.ones(shape, device=device)) for shape in sorted(own)]}
+        for group, own in zip(groups, shapes, strict=True)
+    ]
     made = make(standing)
     optimizer = made if isinstance(made, torch.optim.Optimizer) else made.optimizer
     for group in standing:
         for parameter in group["params"]:
             parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    kept = [sum(map(_count_kept, (optimizer.state[each] for each in group["params"]))) for group in standing]
-    kept = [size / sum(each.numel() for each in group["params"]) for size, group in zip(kept, standing, strict=True)]
+    kept = []
+    for group, own in zip(standing, shapes, strict=True):
+        size = sum(own[tuple(each.shape)] * _count_kept(optimizer.state[each]) for each in group["params"])
+        kept.append(size / sum(count * math.prod(shape) for shape, count in own.items()))
     if isinstance(made, torch.optim.Optimizer):
         return tuple(kept)
     return tuple(size + _transforms_bytes(made, group, names) for size, group in zip(kept, groups, strict=True))
@@ -73,11 +102,6 @@ def _kept_by(
 
 def _cut_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(min(size, NUMBERS) for size in shape)
-
-
-def _stand_ins(parameters: Sequence[Tensor], flat: bool) -> list[nn.Parameter]:
-    shapes = {(NUMBERS,)} if flat else {_cut_shape(each.shape) for each in parameters}
-    return [nn.Parameter(torch.ones(shape)) for shape in sorted(shapes)]
 
 
 def _count_kept(state: dict[str, Any]) -> int:
