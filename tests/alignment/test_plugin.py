@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from mt_core.plugins.host import PluginHost
 from mt_plugin_alignment.objectives.config import PairOptions
 from mt_plugin_alignment.offers.losses import LOSSES
 from mt_plugin_alignment.offers.objectives import OBJECTIVES
+from mt_train.plugins.resolve import resolve
 
 README = Path(__file__).parents[2] / "plugins/alignment/README.md"
 ROW = re.compile(r"^\| `([a-z-]+)` \| .* \| (`.*) \|$", re.MULTILINE)
@@ -50,3 +52,16 @@ def test_a_loss_names_its_paper(component: object) -> None:
     number = component.source.rpartition("/")[2]  # type: ignore[attr-defined]
     module = sys.modules[component.build.__module__]  # type: ignore[attr-defined]
     assert number in (module.__doc__ or ""), "the docstring of its module has the formula and the paper"
+
+
+@pytest.mark.usefixtures("kit_model")
+def test_the_best_checkpoint_of_a_run_that_learns_from_its_own_answers_is_that_with_the_highest_reward() -> None:
+    """Held-out prompts have no loss: a figure that never comes made none the best, and ended runs with the callback ``best``."""
+    host = PluginHost.discover()
+    for objective in ("grpo", "rloo", "ppo", "rejection", "online-dpo"):
+        raw = {"model": "kit-tiny", "objective": objective, "rewards": {"length": {"most": 8, "ramp": 4}}}
+        found = resolve(raw, host)
+        assert (found.config.checkpoint.best, found.origins["checkpoint.best"]) == ("eval_reward:max", objective)
+        asked = resolve({**raw, "checkpoint": {"best": "eval_entropy:min"}}, host)
+        assert asked.config.checkpoint.best == "eval_entropy:min"
+    assert resolve({"model": "kit-tiny", "objective": "dpo"}, host).config.checkpoint.best == "eval_loss:min"

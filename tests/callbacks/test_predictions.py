@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from mt_core import MtError
+from mt_core import ConfigError, MtError
+from mt_core.plugins.host import PluginHost
 from mt_plugin_callbacks.predictions import Predictions, PredictionsConfig, scores
+from mt_train.plugins.resolve import resolve
 
 
 def test_each_evaluation_adds_its_texts_with_scores(runs: Any) -> None:
@@ -52,6 +54,13 @@ def test_scores_are_exact_match_and_the_f1_of_words() -> None:
     assert scores({"text": "", "expected": "b"}) == {"match": False, "overlap": 0.0}
 
 
-def test_a_run_without_texts_is_refused(runs: Any) -> None:
-    with pytest.raises(MtError, match=r"needs held-out rows, a run folder and --eval.samples"):
-        runs.train("run", eval={"samples": 0}, callbacks=["predictions"])
+def test_a_run_without_rows_to_write_of_is_refused(runs: Any) -> None:
+    with pytest.raises(MtError, match=r"needs held-out rows and a run folder"):
+        runs.train("run", data={"eval": "none"}, eval={"samples": 1}, callbacks=["predictions"])
+
+
+@pytest.mark.usefixtures("kit_model")
+def test_a_run_that_writes_no_texts_is_refused_on_paper() -> None:
+    raw = {"model": "kit-tiny", "callbacks": ["predictions"], "eval": {"samples": 0}}
+    with pytest.raises(ConfigError, match=r"eval.samples: predictions .*Set --eval.samples 1 or more"):
+        resolve(raw, PluginHost.discover())

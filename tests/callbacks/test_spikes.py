@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from mt_core import MtError
+from mt_core import ConfigError, MtError
 from mt_core.nn import LossSums, TokenObjective
+from mt_core.plugins.host import PluginHost
 from mt_plugin_callbacks.spikes import SpikeRollback, SpikeRollbackConfig
 from mt_train.engine.engine import Engine
+from mt_train.plugins.resolve import resolve
 
 STEPS, BAD = 60, 25
 PLAIN = {"steps": STEPS, "micro_batch_size": 4, "clip_norm": None}
@@ -112,9 +114,11 @@ def test_too_many_spikes_end_the_run(runs: Any, spoil: Any) -> None:
         runs.train("run", steps=6, callbacks={"spike-rollback": {"patience": 2, "most": 1}})
 
 
-def test_checkpoints_in_the_background_are_refused(runs: Any) -> None:
-    with pytest.raises(MtError, match=r"leave out checkpoint.background"):
-        runs.train("run", callbacks=["spike-rollback"], checkpoint={"background": True})
+@pytest.mark.usefixtures("kit_model")
+def test_checkpoints_in_the_background_are_refused_on_paper() -> None:
+    raw = {"model": "kit-tiny", "callbacks": ["spike-rollback"], "checkpoint": {"background": True}}
+    with pytest.raises(ConfigError, match=r"checkpoint.background: spike-rollback .*Set --checkpoint.background false"):
+        resolve(raw, PluginHost.discover())
 
 
 class NoWeights:

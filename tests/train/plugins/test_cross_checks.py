@@ -55,7 +55,9 @@ def test_a_limit_is_refused_with_its_reason_where_the_run_asks_for_it() -> None:
 
 
 def test_a_limit_that_nothing_reads_is_a_fault_of_the_plugin() -> None:
-    with pytest.raises(ComponentError, match=r"'kit-tiny' limits pakcing, which .*adapters, compile.*packing.*zero3"):
+    with pytest.raises(
+        ComponentError, match=r"'kit-tiny' limits pakcing, which .*adapters, background, compile.*packing.*zero3"
+    ):
         check({"pakcing": "it has a state"})
 
 

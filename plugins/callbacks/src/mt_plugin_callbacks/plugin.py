@@ -9,9 +9,9 @@ from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
 from .corruption import CorruptionCheck, CorruptionCheckConfig
 from .neftune import Neftune, NeftuneConfig
 from .noise import GradientNoise, GradientNoiseConfig
-from .predictions import Predictions, PredictionsConfig, predictions_files
+from .predictions import Predictions, PredictionsConfig, predictions_files, predictions_limits
 from .printers import LineConfig, build_classification, build_perplexity
-from .spikes import SpikeRollback, SpikeRollbackConfig
+from .spikes import SpikeRollback, SpikeRollbackConfig, spike_limits
 from .stopping import Best, BestConfig, EarlyStopping, EarlyStoppingConfig
 from .stragglers import Stragglers, StragglersConfig
 from .system import System, SystemConfig, system_files
@@ -50,6 +50,7 @@ def _decisions() -> list[Component]:
             build=SpikeRollback,
             summary="goes back to the last good weights and optimizer state when the loss jumps",
             conflicts=_MOVING_BASE,
+            limits=spike_limits,
             source="https://arxiv.org/abs/2204.02311",
         ),
     ]
@@ -148,6 +149,7 @@ def _accounts() -> list[Component]:
             config=PredictionsConfig,
             build=Predictions,
             writes=predictions_files,
+            limits=predictions_limits,
             summary="generates answers at each evaluation, scored by exact match and shared words",
             source="https://arxiv.org/abs/1606.05250",
         ),

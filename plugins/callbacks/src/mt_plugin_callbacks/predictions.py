@@ -25,10 +25,8 @@ class Predictions:
 
     def on_run_start(self, context: CallbackContext) -> None:
         """A resumed run writes later lines again. Raises ``MtError`` where no texts will come."""
-        if not context.evaluates or not context.config["eval"]["samples"] or context.output is None:
-            raise MtError(
-                "callback predictions needs held-out rows, a run folder and --eval.samples 1 or more; this run lacks one of them"
-            )
+        if not context.evaluates or context.output is None:
+            raise MtError("callback predictions needs held-out rows and a run folder; this run lacks one of them")
         if _is_first(context):
             self._lines = StepLines(context.output / FILE)
             self._lines.cut_back(context.step)
@@ -54,6 +52,11 @@ class Predictions:
 def predictions_files(config: PredictionsConfig) -> tuple[str, ...]:
     """Return what it writes into a run's folder."""
     return (FILE,)
+
+
+def predictions_limits(config: PredictionsConfig) -> dict[str, str]:
+    """Return what a run cannot have beside it."""
+    return {"no-samples": "it scores the texts that each evaluation writes"}
 
 
 def scores(prediction: Mapping[str, Any]) -> dict[str, float | bool]:

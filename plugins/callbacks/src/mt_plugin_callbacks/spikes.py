@@ -32,6 +32,11 @@ class SpikeRollbackConfig(MtConfig):
     most: int = Field(10, gt=0, description="times that the run goes back before it ends with an error")
 
 
+def spike_limits(config: SpikeRollbackConfig) -> dict[str, str]:
+    """Return what a run cannot have beside it."""
+    return {"background": "its copies are taken at checkpoints of the moment that they are announced in"}
+
+
 class SpikeRollback:
     """Keeps a copy of weights and optimizer state in memory, and puts it back after a spike.
 
@@ -46,11 +51,7 @@ class SpikeRollback:
         self._kept: tuple[int, list[tuple[str, int, Tensor]], list[dict[str, Any]]] | None = None
 
     def on_run_start(self, context: CallbackContext) -> None:
-        """Note what a resumed run can go back to. Raises ``MtError`` where checkpoints are not of the moment that they are announced in."""
-        if context.config["checkpoint"]["background"]:
-            raise MtError(
-                "callback spike-rollback works with checkpoints in the foreground; leave out checkpoint.background"
-            )
+        """Note what a resumed run can go back to."""
         if context.step:
             self._keep(context)
 

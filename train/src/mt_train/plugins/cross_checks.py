@@ -100,10 +100,13 @@ def _check_limits(draft: Draft) -> None:
         "compile": (draft.values["train"].compile, "train.compile", "false"),
         "adapters": (adapter != CORE_KINDS["adapter"].default, "adapter", CORE_KINDS["adapter"].default),
         "quantizer": (quantizer != CORE_KINDS["quantizer"].default, "quantizer", CORE_KINDS["quantizer"].default),
+        "background": (draft.values["checkpoint"].background, "checkpoint.background", "false"),
+        "no-samples": (draft.trains and not draft.values["eval"].samples, "eval.samples", "1 or more"),
     }
-    for kind, place, reference in [(CORE_KINDS["model"], "model", draft.values["model"]), *chosen_components(draft)]:
+    chosen = [("model", draft.values["model"]), *((place, each) for _, place, each in chosen_components(draft))]
+    for place, reference in chosen:
         component = draft.offers[place].component
-        if kind.slot != "one" or component.limits is None:
+        if component.limits is None:
             continue
         for key, reason in component.limits(reference.options).items():
             if key in known_layouts:

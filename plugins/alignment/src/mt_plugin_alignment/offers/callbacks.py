@@ -21,5 +21,6 @@ CALLBACKS: tuple[Component, ...] = (
     ),
 )
 
-ALARM_DEFAULTS: Mapping[str, Any] = {"callbacks.rollout_alarms": {}}
-"""``run_defaults`` of a run that learns from answers of its own: it has alarms, unless it says ``callbacks: none``."""
+ONLINE_DEFAULTS: Mapping[str, Any] = {"callbacks.rollout_alarms": {}, "checkpoint.best": "eval_reward:max"}
+"""``run_defaults`` of a run that learns from answers of its own: it has alarms, unless it says ``callbacks: none``, and its held-out
+prompts have a reward and no loss."""

@@ -10,7 +10,7 @@ from mt_core import ANY, ObjectiveComponent
 
 from ..objectives import presets
 from ..objectives.grpo_config import GrpoConfig
-from .callbacks import ALARM_DEFAULTS
+from .callbacks import ONLINE_DEFAULTS
 from .rewards import require_rewards
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> Obj
         config=config,
         build=partial(_build, name),
         uses=("reward", "sampler"),
-        run_defaults=ALARM_DEFAULTS,
+        run_defaults=ONLINE_DEFAULTS,
         summary=summary,
         source=f"https://arxiv.org/abs/{paper}",
         layouts=ANY,

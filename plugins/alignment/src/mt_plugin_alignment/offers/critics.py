@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import ANY, ObjectiveComponent
 
 from ..objectives.ppo_config import PpoConfig
-from .callbacks import ALARM_DEFAULTS
+from .callbacks import ONLINE_DEFAULTS
 from .rewards import require_rewards
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ CRITICS: tuple[ObjectiveComponent, ...] = (
         config=PpoConfig,
         build=_ppo,
         uses=("reward", "sampler"),
-        run_defaults=ALARM_DEFAULTS,
+        run_defaults=ONLINE_DEFAULTS,
         modules=_value_head,
         summary="PPO: answers of the model, with a critic trained beside it that values each token",
         source="https://arxiv.org/abs/1707.06347",

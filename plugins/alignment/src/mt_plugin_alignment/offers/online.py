@@ -9,7 +9,7 @@ from mt_core import ANY, ObjectiveComponent
 
 from ..objectives.config import dpo_parts
 from ..objectives.online_config import OnlineDpoConfig, RejectionConfig
-from .callbacks import ALARM_DEFAULTS
+from .callbacks import ONLINE_DEFAULTS
 from .rewards import require_rewards
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         config=RejectionConfig,
         build=_rejection,
         uses=("reward", "sampler"),
-        run_defaults=ALARM_DEFAULTS,
+        run_defaults=ONLINE_DEFAULTS,
         summary="the best of several answers of the model, learned as sft does: RAFT, best-of-n, RFT",
         source="https://arxiv.org/abs/2304.06767",
         layouts=ANY,
@@ -65,7 +65,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         build=_online_dpo,
         parts=dpo_parts,
         uses=("reward", "sampler"),
-        run_defaults=ALARM_DEFAULTS,
+        run_defaults=ONLINE_DEFAULTS,
         summary="the best and the worst of several answers of the model as a pair, with any loss of dpo",
         source="https://arxiv.org/abs/2402.04792",
         layouts=ANY,
