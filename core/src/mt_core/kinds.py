@@ -30,7 +30,7 @@ KEYS_OF_RUNS = frozenset(
         *("data", "train", "parallel", "eval", "checkpoint", "log", "nnodes", "gpu", "host_memory", "network", "plan"),
         *("config", "output", "overwrite", "resume", "profile", "plot", "nproc_per_node", "block_plugin"),
         *("dry_run", "print_config", "schema", "json", "debug", "version", "help", "name", "recipe", "include"),
-        *("completion", "restart"),
+        *("completion", "restart", "replay"),
     }
 )
 """Keys of a config, and options of the commands, that no kind can have: they mean something else."""

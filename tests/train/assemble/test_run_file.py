@@ -20,7 +20,7 @@ from mt_train import load_run, train
 from mt_train.assemble import resume as module
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.resume import resolve_resumed
-from mt_train.assemble.run_file import run_config
+from mt_train.assemble.run_file import places_outside, run_config
 from mt_train.checkpoint.manifest import write_manifest
 from mt_train.config.commandline import parse
 from mt_train.config.files import write_yaml
@@ -118,6 +118,11 @@ def test_what_only_run_yaml_says_is_refused_and_what_the_message_says_to_type_is
     file, checkpoint = (shlex.split(way) for way in re.findall(r"`(.*?)`", fault.fix))
     assert pick(resume(run, *checkpoint), key) == pick(config, key)
     assert holds(pick(resume(run, *file), key), OTHER[key])
+
+
+def test_a_list_that_is_none_names_no_place_outside() -> None:
+    outside = {"callbacks": {"upload": {"url": "file:///there"}}}
+    assert places_outside({"trackers": "none", **outside}, {}) == ["callbacks.upload.url=file:///there"]
 
 
 def test_options_that_may_change_are_resolved_once_with_the_config_that_they_change(

@@ -23,6 +23,10 @@ class Callbacks:
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = dict(named)
 
+    def add(self, name: str, item: Any) -> None:
+        """Add another one, behind those of the config."""
+        self._named[name] = item
+
     def listens(self, event: str) -> bool:
         """Return whether any of them has this event."""
         return any(hasattr(item, event) for item in self._named.values())

@@ -20,6 +20,7 @@ from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.description import Description
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.replay import Replay
 from mt_train.assemble.stopping import Stopper
 from mt_train.checkpoint.file_names import LOCK
 from mt_train.checkpoint.folder import open_run_folder
@@ -41,6 +42,7 @@ class RunOptions:
     anew: bool = False
     checkpoint: Path | None = None
     profile: Path | None = None
+    replay: Replay | None = None
 
 
 def run(parts: Parts, options: RunOptions) -> Outcome:
@@ -78,7 +80,7 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
                 from mt_train.assemble.steps import take_steps  # torch loads from here on
 
                 places = {"output": options.output, "checkpoint": options.checkpoint, "profile": options.profile}
-                return take_steps(parts, stopper, log, stack, **places)
+                return take_steps(parts, stopper, log, stack, replay=options.replay, **places)
         except StopNow:
             for_the_file(traceback.format_exc(), logging.ERROR)
             saved = f"; {options.checkpoint} is as it was" if options.checkpoint else ", so nothing is saved"

@@ -178,7 +178,8 @@ def _written_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys of what may name a place to write to."""
     found = {"data.cache": raw["data"]["cache"]} if "cache" in (raw.get("data") or {}) else {}
     for key in CORE_KINDS.lists:
-        for name, options in (raw.get(key) or {}).items():
+        chosen = raw.get(key)
+        for name, options in chosen.items() if isinstance(chosen, dict) else ():  # else it is none
             found |= {f"{key}.{name}.{option}": value for option, value in (options or {}).items()}
     for key in raw.keys() - {*CORE_KINDS.slots, *CORE_KINDS.lists, *SECTIONS}:  # kinds that plugins bring
         found |= dict(_leaves(key, raw[key]))

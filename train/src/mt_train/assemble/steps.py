@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,7 @@ from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.probe import probe_of
 from mt_train.assemble.reference import with_reference
+from mt_train.assemble.replay import Replay
 from mt_train.assemble.rollouts import refuse_for_rollouts
 from mt_train.assemble.session import Session
 from mt_train.assemble.start_times import StartTimes
@@ -36,7 +37,7 @@ from mt_train.engine.flash3 import use_flash3
 from mt_train.engine.plan import Plan, make_plan
 from mt_train.engine.processes import Process, barrier, join_group, share_text
 from mt_train.engine.random_state import preserve_random_state, seed_everything
-from mt_train.tracking.logs import RunLog
+from mt_train.tracking.logs import RunLog, show
 
 if TYPE_CHECKING:
     from mt_train.assemble.outcome import Outcome
@@ -51,6 +52,7 @@ def take_steps(
     output: Path | None,
     checkpoint: Path | None,
     profile: Path | None,
+    replay: Replay | None = None,
 ) -> Outcome:
     """Train, and return what came of it. What has to be put back when the run is over is on ``stack``."""
     config, times = parts.config, StartTimes()
@@ -97,10 +99,20 @@ def take_steps(
     found = found_sizes(config.train, parts.config.train)
     session = Session(parts, data, engine, output, stopper, found=found, reference=reference)
     log.step = lambda: session.step
-    outcome = session.train(times, checkpoint=checkpoint, manifest=manifest, profile=profile)
+    outcome = _train(session, replay, times, checkpoint=checkpoint, manifest=manifest, profile=profile)
     # Leave together: a launcher ends the rest when one process ends with a code other than 0, and rank 0 may be writing.
     barrier()
     engine.close()
+    return outcome
+
+
+def _train(session: Session, replay: Replay | None, times: StartTimes, **places: Any) -> Outcome:
+    """Train. Raises ``CheckpointError`` on every rank where steps that are computed again are others than those of the run."""
+    if replay is not None:
+        session.events.callbacks.add("replay", replay)
+    outcome = session.train(times, **places)
+    if replay is not None and (same := replay.describe()) and session.process.is_main:
+        show(same)
     return outcome
 
 

@@ -33,6 +33,7 @@ VALUES = (
     "nproc_per_node",
     "nnodes",
     "restart",
+    "replay",
     "profile",
     "plot",
     "gpu",

@@ -213,6 +213,7 @@ def _launch(
 
     words = [f"--{name.replace('_', '-')}" for name in ("overwrite", "debug") if name in request.flags]
     words += [word for name in request.flags.get("block_plugin", []) for word in ("--block-plugin", name)]
+    words += ["--replay", request.flags["replay"]] if "replay" in request.flags else []
     words += ["--profile", request.flags["profile"]] if "profile" in request.flags else []
     if request.flags.get("resume", "auto") != "auto":
         words += ["--resume", request.flags["resume"]]
@@ -230,15 +231,18 @@ def _start(request: Request, resolved: Resolved, checkpoint: Path | None, output
 
 
 def _options(request: Request, checkpoint: Path | None, output: Path | None) -> RunOptions:
+    from mt_train.assemble.replay import read_replay
     from mt_train.assemble.run import RunOptions
 
-    profile = request.flags.get("profile")
+    flags = request.flags
+    profile = flags.get("profile")
     return RunOptions(
         output=output,
         overwrite="overwrite" in request.flags,
         anew="resume" in request.flags and checkpoint is None and _is_run(output),
         checkpoint=checkpoint,
         profile=Path(profile) if profile else None,
+        replay=read_replay(flags["replay"], checkpoint) if "replay" in flags else None,
     )
 
 
@@ -247,7 +251,8 @@ def _resolve(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]
     try:
         if folder is None:
             return resolve(request.raw, host, request.origins), None
-        return resolve_resumed(request.raw, folder, host, request.origins)
+        apart = {"trackers": None} if "replay" in request.flags else {}  # which have heard of these steps
+        return resolve_resumed({**request.raw, **apart}, folder, host, request.origins)
     except ConfigError as error:
         raise request.layers.locate(error) from error
 
@@ -272,6 +277,8 @@ def _find_resumed_folder(request: Request) -> Path | None:
 
 
 def _output(request: Request, resolved: Resolved, checkpoint: Path | None) -> Path | None:
+    if "replay" in request.flags:
+        return None
     if checkpoint is not None:
         return checkpoint.parent.parent
     if "output" in request.flags:

@@ -32,6 +32,8 @@ The command itself:
   --train.seeds 1,2,3        one run a seed, in turn; mean and deviation of the results
   --nproc-per-node N|auto    processes on this machine
   --restart N                start a run that failed again, up to N times, from its last checkpoint, on the devices that are left
+  --replay STEPS             with --resume RUN/checkpoints/STEP: compute the steps behind it again, and say whether losses and norms
+                             are the recorded ones, bit for bit; nothing is written
   --dry-run                  check everything, print the plan with its memory a rank, and start nothing
   --nnodes N                 with --dry-run: machines of --nproc-per-node processes each
   --json                     with --dry-run: the plan as JSON
