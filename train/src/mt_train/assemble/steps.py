@@ -98,16 +98,16 @@ def take_steps(
     # Session: connects the engine with rows, callbacks and files.
     found = found_sizes(config.train, parts.config.train)
     session = Session(parts, data, engine, output, stopper, found=found, reference=reference)
-    log.step = lambda: session.step
-    outcome = _train(session, replay, times, checkpoint=checkpoint, manifest=manifest, profile=profile)
+    outcome = _train(session, replay, log, times, checkpoint=checkpoint, manifest=manifest, profile=profile)
     # Leave together: a launcher ends the rest when one process ends with a code other than 0, and rank 0 may be writing.
     barrier()
     engine.close()
     return outcome
 
 
-def _train(session: Session, replay: Replay | None, times: StartTimes, **places: Any) -> Outcome:
+def _train(session: Session, replay: Replay | None, log: RunLog, times: StartTimes, **places: Any) -> Outcome:
     """Train. Raises ``CheckpointError`` on every rank where steps that are computed again are others than those of the run."""
+    log.step = lambda: session.step
     if replay is not None:
         session.events.callbacks.add("replay", replay)
     outcome = session.train(times, **places)
