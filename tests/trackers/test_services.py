@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -56,9 +57,9 @@ def wandb(monkeypatch: pytest.MonkeyPatch, broken: str = "") -> tuple[CallRecord
     return package, run
 
 
-def mlflow(monkeypatch: pytest.MonkeyPatch) -> CallRecorder:
+def mlflow(monkeypatch: pytest.MonkeyPatch, history: Sequence[Any] = ()) -> CallRecorder:
     created = SimpleNamespace(info=SimpleNamespace(run_id="run-7"))
-    client = CallRecorder({"create_experiment": "4", "create_run": created})
+    client = CallRecorder({"create_experiment": "4", "create_run": created, "get_metric_history": history})
     modules = {name: ModuleType(name) for name in ("mlflow", "mlflow.entities", "mlflow.tracking")}
     modules["mlflow.entities"].Metric = lambda key, value, timestamp, step: (key, value, step)  # type: ignore[attr-defined]
     modules["mlflow.entities"].Param = lambda key, value: (key, value)  # type: ignore[attr-defined]
@@ -136,6 +137,29 @@ def test_mlflow_gets_the_figures_with_their_steps_and_the_config_flat(
     train({"train": {"steps": 4}}, resume=tmp_path / "run")
     assert len(client.calls_of("create_run")) == 1
     assert client.calls_of("update_run") == [(("run-7",), {"status": "RUNNING"})]
+
+
+def test_mlflow_keeps_one_point_of_a_step_that_a_resumed_run_makes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no way to remove one, and shows both."""
+    history: list[SimpleNamespace] = []
+    client = mlflow(monkeypatch, history)
+
+    def steps_sent() -> list[int]:
+        sent = [keywords["metrics"] for _, keywords in client.calls_of("log_batch") if "metrics" in keywords]
+        client.calls.clear()
+        points = [(step, value) for metrics in sent for name, value, step in metrics if name == "loss"]
+        history.extend(SimpleNamespace(step=step, value=value) for step, value in points)
+        return [step for step, _ in points]
+
+    train(raw_config("mlflow", steps=4), output=tmp_path / "run")
+    assert steps_sent() == [1, 2, 3, 4]
+    train({}, resume=tmp_path / "run/checkpoints/step-00000002")
+    assert steps_sent() == []
+    history[-1].value += 0.5  # as of a step that was made otherwise
+    train({"train": {"steps": 5}}, resume=tmp_path / "run/checkpoints/step-00000002")
+    assert steps_sent() == [4, 5]
 
 
 @pytest.mark.parametrize("broken", ["init", "log", "finish"])

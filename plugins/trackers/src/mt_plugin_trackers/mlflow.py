@@ -13,6 +13,8 @@ from .service import figures, flatten, id_file, keep_id, kept_id, package
 
 MOST_PARAMS = 100
 """Params that one request of MLflow may hold."""
+KEY = "loss"
+"""Figure by which a step is known that was sent before."""
 LONGEST = 500
 """Characters of a param that every version of MLflow takes."""
 
@@ -33,9 +35,12 @@ class MlflowTracker:
         package("mlflow", "mlflow")
         self._entities = package("mlflow.entities", "mlflow")
         self._client = package("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=config.tracking_uri)
+        self._sent: dict[int, float] = {}
         known = kept_id(run.output, "mlflow")
         if known is not None:
             self._id = known
+            history = self._client.get_metric_history(known, KEY)
+            self._sent = {each.step: each.value for each in history if each.step > run.first_step}
             self._client.update_run(known, status="RUNNING")
             return
         experiment = self._client.get_experiment_by_name(config.experiment)
@@ -45,9 +50,12 @@ class MlflowTracker:
         self._send_config(run)
 
     def log(self, record: StepRecord) -> None:
-        """Send one step."""
+        """Send one step; not one that a resumed run has made again with the same loss, since MLflow would keep both."""
+        sent, found = self._sent.pop(record.step, None), figures(record)
+        if sent is not None and sent == found.get(KEY):
+            return
         now = int(time.time() * 1000)
-        metrics = [self._entities.Metric(name, value, now, record.step) for name, value in figures(record).items()]
+        metrics = [self._entities.Metric(name, value, now, record.step) for name, value in found.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
     def close(self, *, failed: bool) -> None:
