@@ -177,6 +177,7 @@ NIGHT = (
     "callbacks/test_averaging.py::test_the_average_is_the_same_at_every_zero_stage",
     "callbacks/test_averaging.py::test_a_run_that_is_resumed_for_longer_evaluates",
     "callbacks/test_corruption.py::test_one_flipped_bit_ends_the_run",
+    "callbacks/test_repetition.py::test_at_every_zero_stage",
     "conformance/test_catch_list.py::test_a_spoiled_run_is_caught",
     "conformance/test_catch_list.py::test_a_run_without_a_fault_passes",
     "docs/test_site.py::test_each_link_anchor_and_image_of_the_site_is_there",

@@ -1,6 +1,7 @@
 """Runs of several ranks of which one is slow, or has a flipped bit. Run by test_stragglers.py and test_corruption.py.
 
-``machines_worker.py FOLDER CASES`` with JSON: name -> {"stage", "callbacks", "steps", "flip": [rank, step], "stop": [rank, first, last]}.
+``machines_worker.py FOLDER CASES`` with JSON: name -> {"stage", "callbacks", "steps", "flip": [rank, step], "stop": [rank, first, last],
+"wrong": [ranks, step, times]}: so many passes from that step on have a hundredfold gradient below a block.
 """
 
 from __future__ import annotations
@@ -28,20 +29,22 @@ RANK = int(os.environ["RANK"])
 def raw_config(case: dict[str, Any]) -> dict[str, Any]:
     world = int(os.environ["WORLD_SIZE"])
     return {
-        "model": {"name": "llama", "n_layers": 2, "dim": 64, "n_heads": 2, "n_kv_heads": 1},
+        "model": {"name": "llama", "n_layers": 2, "dim": 64, "n_heads": 2, "n_kv_heads": 1, **case.get("model", {})},
         "train": {
             "steps": case["steps"],
             "micro_batch_size": 8,
             "global_batch_size": 8 * world,
             "sequence_len": 64,
             "dtype": case.get("dtype", "fp32"),
+            **case.get("train", {}),
         },
-        "parallel": {"zero_stage": case["stage"], "timeout_seconds": 120},
+        "parallel": {"zero_stage": case["stage"], "timeout_seconds": 120, **case.get("parallel", {})},
         "data": {"eval": None, "read_rows": 64},
         "eval": {"samples": 0},
         "log": {"every_steps": case.get("window", 4)},
         "checkpoint": {"every_steps": case.get("save", 500), "keep_last": 99},
         "callbacks": case["callbacks"],
+        **case.get("more", {}),
     }
 
 
@@ -78,6 +81,24 @@ def disturb(case: dict[str, Any]) -> None:
             assert last in hooks
 
         CorruptionCheck.on_step_start = on_step_start  # type: ignore[method-assign]
+    if "wrong" in case and RANK in case["wrong"][0]:
+        _, wrong_step, times = case["wrong"]
+        begun = CorruptionCheck.on_step_start
+
+        def start_wrong(self: CorruptionCheck, context: CallbackContext) -> None:
+            begun(self, context)
+            if context.step != wrong_step:
+                return
+            left = [times]
+
+            def enlarge(module: Any, inputs: Any, output: Any) -> None:
+                left[0] -= 1
+                if left[0] >= 0 and output.requires_grad:
+                    output.register_hook(lambda gradient: 100 * gradient)
+
+            context.model.layers()[1].module.register_forward_hook(enlarge)
+
+        CorruptionCheck.on_step_start = start_wrong  # type: ignore[method-assign]
     if "stop" in case and case["stop"][0] == RANK:
         _, first, last = case["stop"]
         slow = Stragglers.on_step_start

@@ -302,6 +302,6 @@ def test_before_the_first_step_there_is_nothing_to_save() -> None:
 def test_what_is_to_happen_before_an_update_happens_before_each_and_knows_the_steps_so_far() -> None:
     seen: list[tuple[int, int]] = []
     engine = Stub()
-    scene = Scene(on_before_update=lambda progress: seen.append((progress.step, engine.steps)))
+    scene = Scene(on_before_update=lambda progress, window: seen.append((progress.step, engine.steps)))
     scene.run(engine, steps=3)
     assert seen == [(0, 0), (1, 1), (2, 2)], "steps that were counted, and updates that were made"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,10 +41,9 @@ EVENTS: Mapping[str, str] = {
 class Control:
     """Requests of a callback to the loop; every rank must ask for the same.
 
-    ``say`` is printed once. ``evaluate`` (after this step) counts up to ``on_after_optimizer_step``, and
-    ``latest`` (the checkpoint that the run ends with, and goes on from) in ``on_run_end``. ``metrics`` are figures for the record
-    of the step up to ``on_after_optimizer_step``, and for the evaluation in ``on_predict_end``: those of rank 0 there, under
-    ``eval_`` and their name, so that the best checkpoint and early stopping may go by them.
+    ``say`` is printed once. Up to ``on_after_optimizer_step`` count ``evaluate`` (after this step) and ``metrics`` for the record of the
+    step; in ``on_predict_end`` ``metrics`` for the evaluation, those of rank 0, as ``eval_NAME``, which the best checkpoint and early
+    stopping may go by; in ``on_run_end`` ``latest``, the checkpoint that the run ends with, and goes on from.
     """
 
     stop: bool = False
@@ -112,11 +111,11 @@ class TrainedWeights(Protocol):
 class CallbackContext:
     """View of the run that a callback gets. Fields may be added; they are never removed without a deprecation.
 
-    ``step`` counts finished optimizer steps. ``model`` is the ``mt_core.nn.TrainModel`` that is trained, with its adapter in it: in
-    a pipeline the layers of this rank's stage, at ZeRO 3 with weights that are whole only inside a forward (``weights`` has
-    them). ``tokenizer`` is the run's. ``config`` is the content of ``run.yaml``; ``evaluates`` tells whether rows are
-    held out, or evaluations named; ``finished`` (in ``on_run_end``) whether the run is complete, rather than stopped to be
-    resumed. ``batches`` are this rank's micro-batches, from ``on_step_start`` to ``on_after_optimizer_step``;
+    ``step`` counts finished optimizer steps. ``model`` is the ``mt_core.nn.TrainModel`` that is trained, with its adapter in it: in a
+    pipeline the layers of this rank's stage, at ZeRO 3 with weights that are whole only inside a forward (``weights`` has them). ``config``
+    is the content of ``run.yaml``; ``evaluates`` tells whether rows are held out, or evaluations named; ``finished`` (in ``on_run_end``)
+    whether it is complete, not stopped. ``batches`` are this rank's micro-batches, from ``on_step_start`` to ``on_after_optimizer_step``;
+    ``repeat`` (in ``on_before_optimizer_step``, called by all ranks or none) computes them again, for hooks of gradients alone.
     ``predictions`` are rank 0's texts (``samples.jsonl``), ``subject`` the model as an evaluation sees it: both in ``on_predict_end``.
     """
 
@@ -131,6 +130,7 @@ class CallbackContext:
     finished: bool = False
     epoch: int = 0
     batches: Sequence[Batch] = ()
+    repeat: Callable[[], None] | None = None
     record: StepRecord | None = None
     predictions: Sequence[Mapping[str, Any]] = ()
     subject: Subject | None = None

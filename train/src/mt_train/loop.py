@@ -113,7 +113,7 @@ class LoopHooks:
     on_step_start: Callable[[Progress, Window], object]
     on_record: Callable[[StepRecord], Control]
     memory_gib: Callable[[], float]
-    on_before_update: Callable[[Progress], object] = lambda progress: None
+    on_before_update: Callable[[Progress, Window], object] = lambda progress, window: None
     on_applied: Callable[[int], object] = lambda step: None
     on_update: Callable[[Progress, Window], Control] = lambda progress, window: Control()
     stop: Callable[[], float] = lambda: False
@@ -201,7 +201,7 @@ def _step(
     waited = time.perf_counter() - began
     hooks.on_step_start(progress, window)
     rate = engine.set_rate(schedule(progress.step))
-    result = engine.train_step(window.batches, hooks.stop, partial(hooks.on_before_update, progress))
+    result = engine.train_step(window.batches, hooks.stop, partial(hooks.on_before_update, progress, window))
     if not (result.finite and result.applied) and not hooks.skip_unapplied:
         failure = describe_failure(result, progress.step + 1, window)
         if progress.skipped >= hooks.max_skips:

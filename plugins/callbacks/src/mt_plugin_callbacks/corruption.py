@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,7 @@ from pydantic import Field
 from mt_core import CallbackContext, Control, MtConfig, MtError
 
 from .ranks import device_of, gather_hosts, gather_rows, gathered_modules
+from .repetition import RepeatedSteps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +34,17 @@ class CorruptionCheckConfig(MtConfig):
 
     every_steps: int = Field(10, gt=0, description="optimizer steps between two looks at the weights")
     action: Literal["stop", "warn"] = Field(
-        "stop", description="what differing weights do: end the run with code 65, or say so and go on"
+        "stop", description="what a difference does: end the run with code 65, or say so and go on"
+    )
+    repeat: bool = Field(
+        False,
+        description="also compute a step again before its update when weights differ or a rank's gradient norm jumps, and name ranks"
+        " that do not give the same gradients, bit for bit; reads every gradient",
+    )
+    norm_ratio: float = Field(
+        4.0,
+        gt=1,
+        description="with repeat: the norm of a rank's own gradients jumps when it is more than so many times the median of its last 32",
     )
 
 
@@ -41,6 +53,8 @@ class CorruptionCheck:
 
     At ZeRO 0 to 2 every rank has all weights, and all are hashed. At ZeRO 3 each rank has its own share; there it is one block as
     it was gathered for its forward, another one each time, which finds what a transfer has damaged.
+
+    With ``repeat`` a suspicious step is computed again: a rank whose own gradients then differ computes wrongly.
     """
 
     def __init__(self, config: CorruptionCheckConfig) -> None:
@@ -51,9 +65,12 @@ class CorruptionCheck:
         self._seen: set[int] = set()
         self._good: int | None = None
         self._told = False
+        self._repeated: RepeatedSteps | None = None
 
     def on_model_built(self, context: CallbackContext) -> None:
-        """At ZeRO 3, stand where blocks have their weights."""
+        """At ZeRO 3, stand where blocks have their weights; with ``repeat`` where gradients come."""
+        if self._config.repeat:
+            self._repeated = RepeatedSteps(context.model, self._config.norm_ratio)
         if context.config["parallel"]["zero_stage"] == 3 and self._compares(context):
             for number, layer in enumerate(context.model.layers()[1:-2]):
                 for module in gathered_modules(layer.module):
@@ -61,6 +78,7 @@ class CorruptionCheck:
 
     def on_run_start(self, context: CallbackContext) -> None:
         """Learn where each rank runs."""
+        self._hosts = [socket.gethostname()]
         if self._compares(context):
             assert context.weights is not None, "there are ranks to compare"
             self._hosts = gather_hosts(context.weights.rank, context.weights.world, device_of(context.model))
@@ -70,26 +88,56 @@ class CorruptionCheck:
         self._hash = None
         self._block = None
         self._seen.clear()
+        if self._repeated is not None:
+            self._repeated.begin()
         if context.config["parallel"]["zero_stage"] == 3 and self._is_due(context):
             self._block = context.step // self._config.every_steps % len(context.model.layers()[1:-2])
 
     def on_before_optimizer_step(self, context: CallbackContext) -> Control | None:
-        """Compare the weights that this step has computed with. Raises ``CorruptionError`` where they differ."""
-        if not self._is_due(context):
-            return None
+        """Compare the weights that this step has computed with, and its gradients with those of a second time.
+
+        Raises ``CorruptionError`` where they differ.
+        """
+        odd = self._look_at_weights(context) if self._is_due(context) else []
+        texts = [describe_difference(odd, self._hosts, context.step)] if odd else []
+        wrong, said = self._look_at_gradients(context, is_suspicious=bool(odd))
+        texts += [said] if said else []
+        if not (odd or wrong):
+            self._told = False
+            return Control(say=said) if said else None
+        text = f"{'; '.join(texts)}. {self._remedy(context.output, is_applied=bool(odd))}"
+        if self._config.action == "stop":
+            raise CorruptionError(text)
+        told, self._told = self._told, True
+        return None if told else Control(say=text)
+
+    def _look_at_weights(self, context: CallbackContext) -> list[int]:
+        """Return the ranks that have other weights. Collective."""
         if context.config["parallel"]["zero_stage"] != 3:
             self._hash = hash_weights(context.model.parameters())
         assert self._hash is not None, f"no module of block {self._block} was run"
         self._block = None
         odd = self._odd_ranks(self._hash, context)
         if not odd:
-            self._good, self._told = context.step, False
-            return None
-        text = describe_difference(odd, self._hosts, context.step)
-        if self._config.action == "stop":
-            raise CorruptionError(f"{text}. {self._remedy(context.output)}")
-        told, self._told = self._told, True
-        return None if told else Control(say=f"{text}. {self._remedy(context.output)}")
+            self._good = context.step
+        return odd
+
+    def _look_at_gradients(self, context: CallbackContext, *, is_suspicious: bool) -> tuple[list[int], str]:
+        """Return the ranks that compute a suspicious step otherwise the second time, and what to say of it. Collective."""
+        if self._repeated is None:
+            return [], ""
+        jumps = self._repeated.jumps(context)
+        wrong = self._repeated.repeat(context, is_suspicious=is_suspicious or bool(jumps))
+        if wrong is None:
+            return [], ""
+        if not self._repeated.is_exact:
+            return (
+                [],
+                "steps that are computed again give other gradients here, as kernels add in any order: repeat is off",
+            )
+        if wrong or is_suspicious or jumps:
+            return wrong, describe_repetition(wrong, jumps, self._hosts, context.step)
+        return [], ""
 
     def _look(self, number: int, module: Any, inputs: object) -> None:
         """Add the weights that a module of this block has just got, once a step."""
@@ -118,8 +166,14 @@ class CorruptionCheck:
         hashes = gather_rows(value.reshape(1), context.weights.rank, context.weights.world).flatten().tolist()
         return odd_ones(hashes)
 
-    def _remedy(self, output: Path | None) -> str:
-        """Return where to go on from: the last checkpoint that was made of weights known to be the same."""
+    def _remedy(self, output: Path | None, *, is_applied: bool) -> str:
+        """Return where to go on from: the last checkpoint that was made of weights known to be the same.
+
+        What has not been ``is_applied`` yet is in none.
+        """
+        if not is_applied:
+            again = "start again" if output is None else f"go on with: mt-train --resume {output}"
+            return f"Its update is not in any checkpoint; {again}; and have that machine tested"
         good = -1 if self._good is None else self._good
         found = (
             sorted(
@@ -158,11 +212,26 @@ def odd_ones(hashes: Sequence[int]) -> list[int]:
     return [rank for rank, each in enumerate(hashes) if each != common or 2 * count <= len(hashes)]
 
 
+def name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    """Return up to eight ranks with their machines."""
+    named = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in ranks[:8])
+    return named + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+
+
 def describe_difference(odd: Sequence[int], hosts: Sequence[str], step: int) -> str:
     """Say which ranks differ."""
-    shown = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in odd[:8]) + (
-        f" and {len(odd) - 8} more" if len(odd) > 8 else ""
-    )
+    shown = name_ranks(odd, hosts)
     if len(odd) == len(hosts):
         return f"after step {step:,} the weights of {shown} differ, and no majority says which are right"
     return f"after step {step:,} {shown} has other weights than the other {len(hosts) - len(odd)} ranks"
+
+
+def describe_repetition(wrong: Sequence[int], jumps: Mapping[int, float], hosts: Sequence[str], step: int) -> str:
+    """Say what came of computing step ``step + 1`` again, and why that was done."""
+    why = ""
+    if jumps:
+        most = max(jumps.values())
+        why = f"the gradient norm of {name_ranks(sorted(jumps), hosts)} was up to {most:.3g} times its median, and "
+    if wrong:
+        return f"{why}step {step + 1:,}, computed again on the same weights and rows, has other gradients on {name_ranks(wrong, hosts)}"
+    return f"{why}step {step + 1:,}, computed again, has the same gradients on all ranks, bit for bit: nothing was computed wrongly in it"

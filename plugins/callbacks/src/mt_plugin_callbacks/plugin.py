@@ -110,7 +110,7 @@ def _machines() -> list[Component]:
             name="corruption-check",
             config=CorruptionCheckConfig,
             build=CorruptionCheck,
-            summary="ends the run when the weights of the ranks differ",
+            summary="ends the run when the weights of the ranks differ, or a rank computes wrongly",
             source="https://arxiv.org/abs/2407.21783",
             layouts=ZERO | {"sequence", "offload"},
         ),

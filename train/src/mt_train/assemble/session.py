@@ -172,7 +172,6 @@ class Session:
 
     def loop(self, progress: Progress, recorder: Recorder, after_step: Callable[[], None] = lambda: None) -> bool:
         """Run the training loop with everything that it needs; false when it was stopped before the end."""
-
         is_fresh = progress.step == 0
         self.save_interval.begin(progress.step)
         self.epochs.begin(progress.position)
@@ -195,9 +194,10 @@ class Session:
 
         adapter, evaluation = EngineSteps(self.engine, self.total_steps), self._evaluation()
 
-        def on_before_update(now: Progress) -> None:
+        def on_before_update(now: Progress, window: Window) -> None:
             adapter.after_backward(now.step + 1)
-            self.events.send_ahead("on_before_optimizer_step", now.step)
+            fields = {"epoch": window.epoch, "batches": window.batches, "repeat": self.engine.repeat}
+            self.events.send_ahead("on_before_optimizer_step", now.step, **fields)
 
         hooks = LoopHooks(
             evaluate=None if evaluation is None else lambda: evaluation.figures(progress.step, progress.evaluated + 1),

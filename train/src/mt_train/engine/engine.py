@@ -1,9 +1,8 @@
 """One optimizer step on DeepSpeed, with one owner of the loss denominator and one host synchronisation.
 
-W is the number of ranks that share parameters, N the trained tokens of the whole optimizer step, each counted as much as it
-weighs. Each micro-batch's
-loss sum is scaled by W/N before its backward; DeepSpeed then averages gradients over the W ranks. Splitting the same
-rows differently into micro-batches or ranks therefore gives the same gradient.
+W is the number of ranks that share parameters, N the trained tokens of the whole optimizer step, each counted as much as it weighs. Each
+micro-batch's loss sum is scaled by W/N before its backward; DeepSpeed then averages gradients over the W ranks. Splitting the same rows
+differently into micro-batches or ranks therefore gives the same gradient.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from mt_train.engine.parameters import EngineParameters
 from mt_train.engine.plan import Plan
 from mt_train.engine.precision import keep_precision
 from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
+from mt_train.engine.repetition import make_repetition
 from mt_train.engine.stages import UNUSED
 from mt_train.engine.step import Reader, Trained, weighted_loss
 from mt_train.engine.step_result import StepResult, StepSize, mean_figures, measure_size
@@ -41,6 +41,9 @@ from mt_train.engine.transform import PreconditionedGradients, transformed_param
 
 class Engine(EngineParameters):
     """A model, its optimizer and DeepSpeed."""
+
+    repeat: Callable[[], None] | None = None
+    """Computes the present step again, before its update; ``None`` where that cannot be done."""
 
     def __init__(
         self,
@@ -115,12 +118,12 @@ class Engine(EngineParameters):
     ) -> StepResult:
         """One optimizer step over this rank's micro-batches; every rank brings equally many.
 
-        A loss or gradient that is not finite leaves parameters and moments as they were. What ``stop`` says after the
-        last backward travels with the sums, so that all ranks hear of it in the same step. ``before_update`` is called once
-        all gradients are there, and nothing is updated yet.
+        A loss or gradient that is not finite leaves parameters and moments as they were. What ``stop`` says after the last backward
+        travels with the sums, so that all ranks hear of it in the same step. ``before_update`` is called once all gradients are there.
         """
         size = self._size(window)
         window, scales = list(self._couple(window)), self._scales(size)
+        self.repeat = make_repetition(self, self.module, self.transfer, window, scales)
         with self.block_figures.sums.collecting():
             sums = self._accumulate(window, scales)
         before_update()
@@ -153,10 +156,7 @@ class Engine(EngineParameters):
 
     def _scales(self, size: StepSize) -> list[float]:
         """W/N of the loss and of its further terms. Terms that a layer adds by itself are sums over tokens without weights, and are
-        told W over these.
-
-        In fp16 their gradients do not pass the scaler.
-        """
+        told W over these; in fp16 their gradients do not pass the scaler."""
         ranks = self.plan.sharing_ranks
         scaler = self.zero_optimizer.loss_scaler.cur_scale if self.plan.scales_loss else 1.0
         self.module.model.loss_factor.value = mean_of(ranks, size.tokens) * scaler

@@ -1,0 +1,38 @@
+"""The micro-batches of a step, computed again before its update: on the same weights, rows and random numbers the same bits follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from mt_core.nn import Batch
+from mt_train.engine.stateful import StatefulEngine
+from mt_train.engine.step import Trained, weighted_loss
+from mt_train.engine.transfer import Transfer
+
+
+def make_repetition(
+    engine: StatefulEngine, module: Trained, transfer: Transfer, window: Sequence[Batch], scales: Sequence[float]
+) -> Callable[[], None]:
+    """Return a function that runs these micro-batches forward and backward as they will now be run. Collective where they are.
+
+    Gradients come to hooks of the parameters (``Tensor.register_hook``) and go no further: neither ``grad`` nor what the engine has added
+    up changes, and random generators are where they were.
+    """
+    device = engine.process.device
+    devices = [device] if device.type == "cuda" else []
+    numbers, numbers_of_device = torch.get_rng_state(), [torch.cuda.get_rng_state(each) for each in devices]
+
+    def repeat() -> None:
+        loss_scale = engine.zero_optimizer.loss_scaler.cur_scale if engine.plan.scales_loss else 1.0
+        trained = [each for each in module.parameters() if each.requires_grad]
+        with torch.random.fork_rng(devices):
+            torch.set_rng_state(numbers)
+            for state in numbers_of_device:
+                torch.cuda.set_rng_state(state, device)
+            for batch in transfer.copy_ahead(window):
+                outputs = module(batch)  # type: ignore[operator] # not DeepSpeed's forward, which would answer this backward
+                torch.autograd.grad(weighted_loss(outputs, scales).float() * loss_scale, trained, allow_unused=True)
+
+    return repeat
