@@ -102,7 +102,7 @@ def decode_case(folder: Path, steps: int) -> Result:
     chance = random.Random(0)
     for _ in range(PROMPTS):
         ids = [chance.randrange(SHAPE["vocab_size"] // 2) for _ in range(PROMPT_TOKENS)]  # type: ignore[operator]
-        decoder.add(Request(ids=ids, most=steps + SKIPPED + 1, top_logprobs=0, rules=SamplingRules(temperature=0)))
+        decoder.add(Request(ids=ids, most=steps + SKIPPED + 1, top_logprobs=0, rules=SamplingRules(greedy=True)))
     marks, values = [], []
     while decoder.busy:
         marks.append((time.process_time(), time.perf_counter()))

@@ -107,6 +107,16 @@ def test_volumes_are_those_of_the_papers() -> None:
     assert expert_bytes(ranks=2, tokens=1, layers=1, chosen=2, width=64, number_bytes=1, passes=1) == 2 * 64
 
 
+def test_ranks_that_hold_the_same_experts_reach_one_another_through_their_own_cards() -> None:
+    """On nodes of 8: divided by 8, each GPU's copy is on other nodes, behind its own card; divided by 2, a ring has the cards of 4."""
+    cluster = Cluster(gpu=H100, per_node=8, network=1e9)
+    node = cluster.copies_bandwidth(8, 2)
+    assert node == cluster.bandwidth(8), "a node needs no network"
+    assert cluster.copies_bandwidth(64, 8) == cluster.copies_bandwidth(64, 16) == cluster.pair_bandwidth(64)
+    assert cluster.copies_bandwidth(64, 2) == 4 * cluster.pair_bandwidth(64)
+    assert cluster.copies_bandwidth(64, 1) == cluster.bandwidth(64)
+
+
 def test_one_rank_sends_nothing() -> None:
     assert zero_bytes(3, ranks=1, numbers=8e9, trained=8e9, weight_bytes=2, gradient_bytes=2) == (0, 0)
 

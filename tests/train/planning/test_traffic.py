@@ -39,6 +39,7 @@ def config(
     recompute: bool = False,
     adapter: Any = None,
     sizes: dict[str, int] = LARGE,
+    world: int = WORLD,
     **parallel: Any,
 ) -> dict[str, Any]:
     """A run of three steps; ``rounds``: micro-batches of a step."""
@@ -48,7 +49,7 @@ def config(
         "train": {
             "steps": 3,
             "micro_batch_size": 2,
-            "global_batch_size": 2 * rounds * (1 if together else WORLD),
+            "global_batch_size": 2 * rounds * (1 if together else world),
             "sequence_len": 64,
             "dtype": dtype,
             "activation_checkpointing": recompute,
@@ -61,6 +62,13 @@ def config(
     if parallel.get("zero_stage") == 3:
         raw["parallel"]["deepspeed"] = {"zero_optimization": sizes}
     return raw | ({"adapter": adapter} if adapter else {})
+
+
+def mixture_config(**options: Any) -> dict[str, Any]:
+    """A mixture of which two ranks divide the experts; those are two fifths of its numbers."""
+    found = config(expert=2, **options)
+    found["model"] |= {"name": "qwen", "n_experts": 4, "top_k": 2, "expert_dim": 32}
+    return found
 
 
 CASES = {
@@ -81,6 +89,18 @@ DIVIDED = {
     "zero 3, recomputed": config(zero_stage=3, recompute=True),
     "zero 3, lora": config(zero_stage=3, adapter=LORA),
 }
+MIXTURES = {
+    "mixture, zero 0": mixture_config(zero_stage=0, dtype="fp32"),
+    "mixture, zero 1": mixture_config(zero_stage=1),
+    "mixture, zero 1, recomputed": mixture_config(zero_stage=1, recompute=True),
+    "mixture, zero 2": mixture_config(zero_stage=2, rounds=2),
+    "mixture, zero 3": mixture_config(zero_stage=3),
+}
+COPIES = 4
+"""Ranks of which two hold the same experts."""
+COPIED_MIXTURES = {
+    f"copied mixture, zero {stage}": mixture_config(zero_stage=stage, world=COPIES) for stage in (1, 2, 3)
+}
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +110,18 @@ def steps(
     """Bytes of each collective of a step, by its name."""
     needs("mt-plugin-llama")
     needs("mt-plugin-adapters")
-    cases = CASES | DIVIDED | {"blocks": config(zero_stage=3, sizes=WHOLE_BLOCKS)}
-    return launch("train/planning/traffic_worker.py", WORLD, tmp_path_factory.mktemp("traffic"), cases, timeout=600)
+    needs("mt-plugin-qwen")
+    cases = CASES | DIVIDED | MIXTURES | {"blocks": config(zero_stage=3, sizes=WHOLE_BLOCKS)}
+    worker, folder = "train/planning/traffic_worker.py", tmp_path_factory.mktemp("traffic")
+    found = launch(worker, WORLD, folder, cases, timeout=600)
+    return found | launch(worker, COPIES, folder, COPIED_MIXTURES, timeout=600)
 
 
-def count_bytes(raw: dict[str, Any]) -> float:
+def count_bytes(raw: dict[str, Any], world: int = WORLD) -> float:
     """Bytes of a step on paper: its seconds over a wire of a byte a second, beside which computing is nothing."""
     parts = Parts.of(resolve(copy.deepcopy(raw), PluginHost.discover()))
-    paper = dry_run(parts, RunOptions(output=None), world=WORLD, device="cpu")
-    wire = Cluster(gpu=replace(find_gpu("h100-80g"), link=1 / WIRE), per_node=WORLD, network=1)
+    paper = dry_run(parts, RunOptions(output=None), world=world, device="cpu")
+    wire = Cluster(gpu=replace(find_gpu("h100-80g"), link=1 / WIRE), per_node=world, network=1)
     return time_layout(paper, paper.parts.config, paper.plan, wire).network
 
 
@@ -107,6 +130,14 @@ def test_a_step_brings_each_rank_the_bytes_that_the_planner_counts(steps: dict[s
     """A pipeline sends the shapes of what it sends besides."""
     found = sum(map(sum, steps[name].values()))
     assert found == pytest.approx(count_bytes(CASES[name]), rel=0.04 if name == "pipeline" else 0.005)
+
+
+@pytest.mark.parametrize("name", MIXTURES | COPIED_MIXTURES)
+def test_only_ranks_that_hold_the_same_experts_share_them(steps: dict[str, Any], name: str) -> None:
+    """Tokens choose experts unevenly, and how many come is sent besides."""
+    world = COPIES if name in COPIED_MIXTURES else WORLD
+    found, paper = sum(map(sum, steps[name].values())), count_bytes((MIXTURES | COPIED_MIXTURES)[name], world)
+    assert found == pytest.approx(paper, rel=0.02)
 
 
 @pytest.mark.parametrize("name", DIVIDED)

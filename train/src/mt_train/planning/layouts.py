@@ -187,15 +187,6 @@ def _work(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, row_t
 def _traffic(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, content: Content, work: Work) -> Traffic:
     """Return the seconds that a stage's ranks spend on the wire."""
     size, ranks, shape = BYTES[plan.dtype], plan.sharing_ranks, counts.shape(plan.pipeline)
-    each, ending = zero_bytes(
-        plan.zero_stage,
-        ranks=ranks,
-        numbers=content.numbers,
-        trained=content.trained_numbers,
-        weight_bytes=size,
-        gradient_bytes=ACCUMULATED[plan.dtype] if plan.zero_stage == 1 or plan.own_masters else size,
-        own_masters=plan.own_masters,
-    )
     passes, width = 2 + work.recomputed, shape.width
     queries, keys = attention_widths(config, width)
     waited = exchange_bytes(
@@ -219,9 +210,25 @@ def _traffic(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, co
         ) / cluster.pair_bandwidth(plan.expert)
     if plan.pipeline > 1:  # hidden states to the next stage, their gradients back
         waited += 2 * size * work.tokens * width / cluster.pair_bandwidth(plan.world)
-    bandwidth = cluster.bandwidth(ranks)
-    updated = content.trained_numbers / (ranks if plan.zero_stage > 0 else 1)
-    return Traffic(hidden=each / bandwidth, waited=waited, ending=ending / bandwidth, updated=updated)
+    hidden = ending = updated = 0.0
+    own = content.trained_expert_numbers
+    for alike, numbers, trained, bandwidth in (
+        (ranks, content.numbers - sum(content.experts), content.trained_numbers - own, cluster.bandwidth(ranks)),
+        (ranks // plan.expert, sum(content.experts), own, cluster.copies_bandwidth(ranks, plan.expert)),
+    ):
+        each, last = zero_bytes(
+            plan.zero_stage,
+            ranks=alike,
+            numbers=numbers,
+            trained=trained,
+            weight_bytes=size,
+            gradient_bytes=ACCUMULATED[plan.dtype] if plan.zero_stage == 1 or plan.own_masters else size,
+            own_masters=plan.own_masters,
+        )
+        hidden += each / bandwidth
+        ending += last / bandwidth
+        updated += trained / (alike if plan.zero_stage > 0 else 1)
+    return Traffic(hidden=hidden, waited=waited, ending=ending, updated=updated)
 
 
 def _recomputed(config: RunConfig) -> float:

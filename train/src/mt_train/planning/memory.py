@@ -53,6 +53,11 @@ class Content:
         return sum(map(sum, self.groups))
 
     @property
+    def trained_expert_numbers(self) -> int:
+        """Return those of n that ranks divide."""
+        return sum(map(sum, self.groups[len(self.groups) - self.expert_groups :]))
+
+    @property
     def numbers(self) -> int:
         """Return how many numbers are on a rank before ZeRO takes them apart."""
         return sum(self.parameters) + sum(self.experts)

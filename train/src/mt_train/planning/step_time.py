@@ -67,6 +67,15 @@ class Cluster:
         """Return bytes a second between two ranks of so many neighbours, through the card of one GPU where they are on several nodes."""
         return WIRE * (self.gpu.link if ranks <= self.per_node else min(self.gpu.link, self.network))
 
+    def copies_bandwidth(self, ranks: int, parts: int) -> float:
+        """Return bytes a second that a collective brings to each of those of so many ranks that hold one of ``parts`` of the experts.
+
+        They are ``parts`` apart, so that as many rings as a node has such ranks share its cards.
+        """
+        if ranks <= self.per_node:
+            return WIRE * self.gpu.link
+        return WIRE * min(self.gpu.link, max(1, self.per_node // parts) * self.network)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
