@@ -6,6 +6,8 @@ A pair of virtual interfaces joins the namespaces; ``tc`` lets each send ``--gbi
 it can. Both train the same Llama over gloo. Of each layout: bytes that rank 0 sent in a step, by the counter of its interface, beside
 those that ``--plan`` counts; and the median seconds of a step with the slow network less those without, beside the planner's seconds.
 
+Seconds need a quiet machine: on a busy one a free step varies by more than the network adds. Gloo has no reduce-scatter: it all-reduces.
+
 It needs Linux, ``unshare``, ``nsenter``, ``ip`` and ``tc``, and no rights: all is in a user namespace, and gone when it ends.
 """
 
@@ -36,7 +38,7 @@ def config(*, dtype: str = "fp32", recompute: bool = False, rounds: int = 1, **p
     rows = 2 * rounds * (1 if together else WORLD)
     return {
         "model": {"name": "llama", "n_layers": 8, "dim": 384, "n_heads": 6, "n_kv_heads": 3, "ffn_dim": 1024},
-        "train": {"micro_batch_size": 2, "global_batch_size": rows, "sequence_len": 128, "dtype": dtype}
+        "train": {"micro_batch_size": 2, "global_batch_size": rows, "sequence_len": 64, "dtype": dtype}
         | {"activation_checkpointing": recompute},
         "parallel": {"timeout_seconds": 300, **parallel},
         "data": {"eval": None, "read_rows": 64, "batching": "packing"},
