@@ -31,8 +31,8 @@ class Runs:
         raw: dict[str, Any] = {
             "model": {"name": "llama", "n_layers": 1, "dim": 32, "n_heads": 2, "n_kv_heads": 1, "dropout": 0.1},
             "train": {"steps": steps, "micro_batch_size": 2, "sequence_len": 64},
-            "data": {"eval": 4, "read_rows": 12},
-            "eval": {"every_steps": 2, "samples": 0, "limit": 8},
+            "data": {"eval": 4, "read_rows": 40, "truncation": "right"},
+            "eval": {"every_steps": 2, "samples": 0},
             "checkpoint": {"every_steps": 3, "keep_last": 9},
         }
         for key, values in sections.items():

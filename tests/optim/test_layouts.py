@@ -161,7 +161,7 @@ def test_flat_pieces_train_as_whole_parameters_do(case_results: SampledCases, na
 
 @pytest.mark.parametrize("name", INFINITE)
 def test_an_infinite_gradient_changes_nothing_that_is_kept(case_results: SampledCases, name: str) -> None:
-    assert case_results[name] == {"finite": False, "applied": False, "unchanged": True}
+    assert case_results[name].items() >= {"finite": False, "applied": False, "unchanged": True}.items()
 
 
 def test_a_fused_update_is_that_of_the_whole_step_and_holds_one_gradient(case_results: SampledCases) -> None:

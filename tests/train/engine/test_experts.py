@@ -158,7 +158,7 @@ def test_adapters_and_callbacks_see_and_write_whole_parameters(
 
 @pytest.mark.parametrize("stage", [0, 1])
 def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(two: dict[str, Any], stage: int) -> None:
-    assert two[f"inf{stage}"] == {"finite": False, "applied": False, "unchanged": True}
+    assert two[f"inf{stage}"].items() >= {"finite": False, "applied": False, "unchanged": True}.items()
 
 
 # ------------------------------------------------------------------------------------------------------ without ranks

@@ -397,7 +397,7 @@ ASKED = {"saves": True, "stops": False}
     "case", [*(f"inf{stage}" for stage in STAGES), *(f"bf16-inf{stage}" for stage in (1, 2, 3)), "sequence-inf"]
 )
 def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(results: dict[str, Any], case: str) -> None:
-    assert results[case] | ASKED == {"finite": False, "applied": False, "unchanged": True} | ASKED
+    assert results[case].items() >= {"finite": False, "applied": False, "unchanged": True}.items()
 
 
 @pytest.mark.parametrize("case", [f"inf{stage}" for stage in STAGES])
@@ -494,4 +494,4 @@ def test_a_loss_that_is_not_a_number_changes_nothing_on_any_stage(
     request: pytest.FixtureRequest, ranks: str, case: str
 ) -> None:
     result = request.getfixturevalue(ranks)[case]
-    assert result | ASKED == {"finite": False, "applied": False, "unchanged": True} | ASKED
+    assert result.items() >= {"finite": False, "applied": False, "unchanged": True}.items()

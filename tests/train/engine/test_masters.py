@@ -101,7 +101,7 @@ def test_splitting_rows_otherwise_gives_the_same_training(one: dict[str, Any], t
 
 @pytest.mark.parametrize("case", ["inf", "inf-buckets", "inf-whole"])
 def test_a_loss_that_is_not_a_number_changes_nothing_on_any_rank(results: dict[str, Any], case: str) -> None:
-    assert results[case] == {"finite": False, "applied": False, "unchanged": True}
+    assert results[case].items() >= {"finite": False, "applied": False, "unchanged": True}.items()
 
 
 @pytest.mark.parametrize(
