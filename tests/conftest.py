@@ -158,7 +158,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """In an environment with one plugin, imports of others are looked after."""
     if ALONE in os.environ:
         sys.meta_path.append(NeededByTests)
-    forked_starts.save_time()
+    forked_starts.skip_costly_parts()
     config.stash[STARTS] = forked_starts.install()
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from forked_starts import PRELOADED, Client, install, paths_of, save_time
+from forked_starts import PRELOADED, Client, install, paths_of, skip_costly_parts
 
 PATIENCE_SECONDS = 120.0
 
@@ -175,7 +175,7 @@ def preload() -> None:
     """Import what commands import, and stay what can be forked."""
     torch, processes = importlib.import_module("torch"), importlib.import_module("mt_train.engine.processes")
     processes.import_deepspeed(torch.device("cpu"))  # as every run does: without torch's compiler
-    save_time()
+    skip_costly_parts()
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)

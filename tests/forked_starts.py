@@ -335,7 +335,7 @@ def _plugins() -> list[str]:
     return [point.module for point in entry_points(group="mt_core.plugins")]
 
 
-def save_time() -> None:
+def skip_costly_parts() -> None:
     """From now on, this process leaves out what every run does and few tests look at."""
     skip_fsync()
     remember_code()
@@ -361,10 +361,10 @@ def remember_code() -> None:
     """
     with suppress(ModuleNotFoundError):  # where only the core is installed
         lock = importlib.import_module("mt_train.plugins.lock")
-        lock.code_hash = _remembered(lock.code_hash)
+        lock.code_hash = _keep_hashes(lock.code_hash)
 
 
-def _remembered(hash_code: Callable[..., str]) -> Callable[..., str]:
+def _keep_hashes(hash_code: Callable[..., str]) -> Callable[..., str]:
     known: dict[tuple[str, ...], str] = {}
 
     @functools.wraps(hash_code)

@@ -116,7 +116,7 @@ def test_code_of_this_repository_is_read_once_and_any_other_each_time(
     (tmp_path / "read_anew" / "__init__.py").write_text("")
     (tmp_path / "read_anew_too.py").write_text("")
     asked: list[tuple[str, ...]] = []
-    hash_code = forked_starts._remembered(lambda *modules: asked.append(modules) or str(len(asked)))
+    hash_code = forked_starts._keep_hashes(lambda *modules: asked.append(modules) or str(len(asked)))
     for modules in (("mt_core", "mt_train.loop"), ("read_anew",), ("mt_core", "read_anew"), ("read_anew_too",)):
         found = [hash_code(*modules) for _ in range(2)]
         assert (found[0] == found[1]) == (modules[:2] == ("mt_core", "mt_train.loop")), modules

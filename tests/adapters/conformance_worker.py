@@ -27,7 +27,7 @@ class ConformanceBench(Bench):
             return {"error": traceback.format_exc()}
         return {key: found[key] for key in ABOUT}
 
-    def written(self, value: Tensor) -> str:
+    def as_result(self, value: Tensor) -> str:
         return hashlib.sha256(value.numpy().tobytes()).hexdigest()[:16]
 
 

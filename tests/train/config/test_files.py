@@ -16,7 +16,7 @@ from mt_core import UsageError
 from mt_train import load_config
 from mt_train.cli.train import main
 from mt_train.config.commandline import parse_value
-from mt_train.config.files import MOST_VALUES, read_config, write_yaml
+from mt_train.config.files import MOST_VALUES, as_read, read_config, write_yaml
 
 
 def read(folder: Path, content: str | bytes, name: str = "run.yaml") -> dict[str, Any]:
@@ -165,7 +165,12 @@ def test_what_is_written_reads_back_as_it_was_here_and_in_any_other_yaml(content
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(text := write_yaml(content))
         file.flush()
-        assert read_config(file.name) == json.loads(json.dumps(content)) == yaml.safe_load(text)
+        assert read_config(file.name) == json.loads(json.dumps(content)) == yaml.safe_load(text) == as_read(content)
+
+
+@given(st.text())
+def test_any_text_of_a_config_is_compared_as_it_comes_back_from_a_file(text: str) -> None:
+    assert as_read({"value": text, "values": (text,)}) == yaml.safe_load(write_yaml({"value": text, "values": (text,)}))
 
 
 def test_a_run_file_reads_back_with_as_many_values_as_a_run_may_have(tmp_path: Path) -> None:

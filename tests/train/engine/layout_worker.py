@@ -180,11 +180,11 @@ class Bench:
             "tokens": losses.records[-1].tokens,
             "weights": weights.hexdigest(),
             "state": state_hash(engine),
-            "values": {name: self.written(value) for name, value in values.items()},
+            "values": {name: self.as_result(value) for name, value in values.items()},
             "copies": copies(engine),
         }
 
-    def written(self, value: torch.Tensor) -> Any:
+    def as_result(self, value: torch.Tensor) -> Any:
         """A weight as the results have it; of a worker whose tests compare bits, a hash of it."""
         return value.flatten().tolist()
 
