@@ -54,6 +54,9 @@ def test_it_is_said_why_a_step_was_computed_again_and_what_came_of_it() -> None:
         "the gradient norm of rank 2 on c was up to 7.51 times its median, and step 10, computed again on the same weights and rows,"
         " has other gradients on rank 2 on c"
     )
+    assert describe_repetition([], {0: 5.0, 1: float("inf")}, hosts, 9).startswith(
+        "the gradient norm of rank 0 on a, rank 1 on b was no finite number, and step 10, computed again, has the same"
+    )
     assert describe_repetition([], {}, hosts, 9).startswith(
         "step 10, computed again, has the same gradients on all ranks"
     )
@@ -95,6 +98,20 @@ def test_a_norm_that_jumps_for_a_reason_is_said_and_the_run_goes_on_as_without(
     plain = runs.train("plain", steps=12, callbacks=[{**CHECK, "repeat": False}], **ALONE)
     assert [text for text in said(repeated) if "computed again, has the same gradients on all ranks" in text]
     assert runs.records(repeated) == runs.records(plain)
+
+
+def test_what_an_adapter_gathers_in_a_backward_is_of_its_step_alone(runs: Any, needs: Callable[[str], None]) -> None:
+    """IncreLoRA's importances, by which layers grow: the first step of a process is always computed twice."""
+    needs("mt-plugin-adapters")
+    adapter = {"name": "increlora", "warmup_steps": 50, "target_rank": 8}
+    found = {}
+    for repeat in (False, True):
+        run = runs.train(f"{repeat}", steps=3, adapter=adapter, callbacks=[{**CHECK, "repeat": repeat}], **ALONE)
+        found[repeat] = {
+            name: kept for name, kept in runs.content(run).items() if name.startswith("adapter") or "model" in name
+        }
+    assert found[True], "weights are in the checkpoint"
+    assert found[True] == found[False]
 
 
 def test_where_kernels_add_in_any_order_repetition_is_off_and_that_is_said(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -23,7 +24,7 @@ class Sums(nn.Module):
         return nn.functional.dropout(self.linear(batch), 0.5).square().sum(), torch.tensor(8.0)
 
 
-def test_hooks_get_the_same_gradients_again_and_nothing_else_changes() -> None:
+def test_hooks_get_the_same_gradients_again_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two micro-batches, with dropout, and the loss scale of fp16."""
     torch.manual_seed(0)
     module, window, seen = Sums(), [torch.randn(4, 8), torch.randn(4, 8)], list[Tensor]()
@@ -42,7 +43,16 @@ def test_hooks_get_the_same_gradients_again_and_nothing_else_changes() -> None:
     assert added is not None
     kept = added.clone()
     seen.clear()
+    returned, grad = list[Tensor](), torch.autograd.grad
+
+    def keep(*given: Any, **options: Any) -> tuple[Tensor | None, ...]:
+        found: tuple[Tensor | None, ...] = grad(*given, **options)
+        returned.extend(each for each in found if each is not None)
+        return found
+
+    monkeypatch.setattr(torch.autograd, "grad", keep)
     repeat()
+    assert [each.untyped_storage().nbytes() for each in returned] == [4, 4], "no gradient is kept behind the hooks"
     assert [torch.equal(a, b) for a, b in zip(first, seen, strict=True)] == [True, True]
     assert torch.equal(module.linear.weight.grad, kept)
     assert torch.equal(torch.get_rng_state(), numbers)

@@ -7,6 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,12 +99,13 @@ class CorruptionCheck:
 
         Raises ``CorruptionError`` where they differ.
         """
-        odd = self._look_at_weights(context) if self._is_due(context) else []
+        looks = self._is_due(context)
+        odd = self._look_at_weights(context) if looks else []
         texts = [describe_difference(odd, self._hosts, context.step)] if odd else []
         wrong, said = self._look_at_gradients(context, is_suspicious=bool(odd))
         texts += [said] if said else []
         if not (odd or wrong):
-            self._told = False
+            self._told = self._told and not looks  # weights that differ do so until a look finds them the same
             return Control(say=said) if said else None
         text = f"{'; '.join(texts)}. {self._remedy(context.output, is_applied=bool(odd))}"
         if self._config.action == "stop":
@@ -231,7 +233,8 @@ def describe_repetition(wrong: Sequence[int], jumps: Mapping[int, float], hosts:
     why = ""
     if jumps:
         most = max(jumps.values())
-        why = f"the gradient norm of {name_ranks(sorted(jumps), hosts)} was up to {most:.3g} times its median, and "
+        size = f"up to {most:.3g} times its median" if isfinite(most) else "no finite number"
+        why = f"the gradient norm of {name_ranks(sorted(jumps), hosts)} was {size}, and "
     if wrong:
         return f"{why}step {step + 1:,}, computed again on the same weights and rows, has other gradients on {name_ranks(wrong, hosts)}"
     return f"{why}step {step + 1:,}, computed again, has the same gradients on all ranks, bit for bit: nothing was computed wrongly in it"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from mt_core.nn import Batch
 from mt_train.engine.stateful import StatefulEngine
@@ -18,7 +20,8 @@ def make_repetition(
     """Return a function that runs these micro-batches forward and backward as they will now be run. Collective where they are.
 
     Gradients come to hooks of the parameters (``Tensor.register_hook``) and go no further: neither ``grad`` nor what the engine has added
-    up changes, and random generators are where they were.
+    up changes, and random generators are where they were. Each is freed as soon as the hooks have seen it, since at ZeRO 2 and 3 there may
+    be no room for all of them.
     """
     device = engine.process.device
     devices = [device] if device.type == "cuda" else []
@@ -27,7 +30,7 @@ def make_repetition(
     def repeat() -> None:
         loss_scale = engine.zero_optimizer.loss_scaler.cur_scale if engine.plan.scales_loss else 1.0
         trained = [each for each in module.parameters() if each.requires_grad]
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng(devices), _freeing(trained):
             torch.set_rng_state(numbers)
             for state in numbers_of_device:
                 torch.cuda.set_rng_state(state, device)
@@ -36,3 +39,14 @@ def make_repetition(
                 torch.autograd.grad(weighted_loss(outputs, scales).float() * loss_scale, trained, allow_unused=True)
 
     return repeat
+
+
+@contextmanager
+def _freeing(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Let one zero stand for each gradient behind all other hooks, so that nothing keeps the gradient."""
+    hooks = [each.register_hook(lambda gradient: gradient.new_zeros(()).expand_as(gradient)) for each in parameters]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mt_core import AdapterContext
 from mt_core.adapters import LinearAdapter, Place
+from mt_core.nn import TrainModel
 
 from ...importance import importance
 from ..adalora.layer import orthogonal_gradient
@@ -36,6 +37,13 @@ class IncreLora(LinearAdapter[IncreLoraConfig]):
             dropout=config.dropout,
             fp32=config.fp32,
         )
+
+    def inject(self, model: TrainModel) -> None:
+        """See ``Adapter``. Layers gather what they see in steps alone."""
+        super().inject(model)
+        for module in model.modules():
+            if isinstance(module, IncreLoraLinear):
+                module.sums = model.sums
 
     def after_backward(self, context: AdapterContext) -> None:
         """Add the gradient of the orthogonal term, and see how much every layer matters."""

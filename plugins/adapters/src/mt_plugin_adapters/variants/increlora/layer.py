@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core.adapters import LowRankLinear
-from mt_core.nn import exclude_from_compile, low_rank
+from mt_core.nn import StepSums, exclude_from_compile, low_rank
 
 RESERVED = 1e-5
 """λ of a rank in reserve: its a and b learn, and it adds nothing yet."""
@@ -42,6 +42,8 @@ class IncreLoraLinear(LowRankLinear):
         self.watched = True
         self.gathered: Tensor | None = None
         """The gradient of ΔW in the step that is being made, (F, E), in fp32."""
+        self.sums: StepSums | None = None
+        """Those of the model, where there is one: they tell whether a step is being made."""
 
     def initialise(self, generator: Generator) -> None:
         """A and B normal, λ zero, nothing known, ``first`` ranks."""
@@ -78,7 +80,9 @@ class IncreLoraLinear(LowRankLinear):
         return out + added.to(out.dtype)
 
     def gather(self, gradient: Tensor, inputs: Tensor) -> None:
-        """Add what a micro-batch says of the gradient of ΔW."""
+        """Add what a micro-batch says of the gradient of ΔW; not where a step is computed again, which the next one would count."""
+        if self.sums is not None and not self.sums.collects:
+            return
         found_FE = (gradient.flatten(0, -2).mT @ inputs.flatten(0, -2).to(gradient.dtype)).float()
         self.gathered = found_FE if self.gathered is None else self.gathered.add_(found_FE)
 
