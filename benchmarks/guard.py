@@ -67,7 +67,11 @@ def checked_out(commit: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "base"
         git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--detach", str(folder), commit], check=True, capture_output=True)
+        added = subprocess.run([*git, "add", "--detach", str(folder), commit], capture_output=True, text=True)
+        if added.returncode:
+            raise SystemExit(
+                f"guard: --base {commit} cannot be checked out; name a commit of this repository: {added.stderr.strip()}"
+            )
         try:
             yield folder
         finally:

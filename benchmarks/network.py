@@ -194,7 +194,9 @@ def main() -> None:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    names = [name for name in CASES if not options.cases or name in options.cases.split(";")]
+    names = options.cases.split(";") if options.cases else list(CASES)
+    if unknown := [name for name in names if name not in CASES]:
+        parser.error(f"--cases: there is no layout {'; '.join(unknown)}; there are {'; '.join(CASES)}")
     if options.worker:
         work(options.worker, names, options.steps)
     elif options.inside:

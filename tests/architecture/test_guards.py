@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -42,6 +43,13 @@ def test_no_module_of_a_package_is_called_as_one_of_its_public_names(stub: Path)
     }
     assert names, "a stub lists the names"
     assert names & {path.stem for path in stub.parent.iterdir()} == set()
+
+
+@pytest.mark.parametrize("stub", sorted(ROOT.glob("*/src/**/__init__.pyi")), ids=lambda stub: stub.parent.name)
+def test_a_package_lists_its_public_names_for_shells_and_editors(stub: Path) -> None:
+    name = ".".join(stub.parent.parts[stub.parts.index("src", len(ROOT.parts)) + 1 :])
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__)
 
 
 def test_the_core_imports_nothing_around_it_and_keeps_to_its_lines() -> None:

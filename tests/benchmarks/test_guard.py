@@ -57,6 +57,16 @@ def test_a_case_that_does_not_exist_is_told_with_those_that_do() -> None:
     assert "there is no case ful; there are full, lora, packed, decode" in done.stderr
 
 
+def test_a_commit_that_does_not_exist_is_told_with_its_name_and_what_git_says() -> None:
+    with (
+        pytest.raises(
+            SystemExit, match="--base nonsense cannot be checked out; name a commit of this repository: fatal"
+        ),
+        guard.checked_out("nonsense"),
+    ):
+        pass
+
+
 @pytest.mark.night
 @pytest.mark.parametrize("case", guard.NAMES)
 def test_a_tree_beside_itself_computes_the_same_and_the_bound_decides(case: str) -> None:

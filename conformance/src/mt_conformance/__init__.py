@@ -27,7 +27,3 @@ def _require_pytest(package: str, name: str) -> str:
 
 
 __getattr__ = importer(__name__, __file__, _require_pytest)
-
-
-def __dir__() -> list[str]:
-    return sorted(public_names(__file__))

@@ -7,12 +7,8 @@ Everything public is here (``__init__.pyi`` lists the names), in ``mt_core.nn`` 
 from __future__ import annotations
 
 from mt_core.deprecation import current_name
-from mt_core.lazy import importer, public_names
+from mt_core.lazy import importer
 from mt_core.version import API_VERSION as API_VERSION
 from mt_core.version import __version__ as __version__
 
 __getattr__ = importer(__name__, __file__, current_name)
-
-
-def __dir__() -> list[str]:
-    return sorted(public_names(__file__))

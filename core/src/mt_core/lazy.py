@@ -28,7 +28,8 @@ def public_names(file: str) -> dict[str, str]:
 def importer(
     package: str, file: str, current: Callable[[str, str], str] = lambda package, name: name
 ) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package with this ``__init__.py``; ``current(package, name)`` is the name that an old one stands for."""
+    """The ``__getattr__`` of a package with this ``__init__.py``, which gets a ``__dir__`` too; ``current(package, name)`` is the name that
+    an old one stands for."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - what Python calls it
         names = public_names(file)
@@ -41,4 +42,5 @@ def importer(
         vars(sys.modules[package])[name] = value  # under the new name only: an old one warns each time
         return value
 
+    vars(sys.modules[package])["__dir__"] = lambda: sorted(public_names(file))
     return __getattr__

@@ -5,12 +5,8 @@ Public are the names in ``__init__.pyi`` and ``mt_train.command``; the rest is p
 
 from __future__ import annotations
 
-from mt_core.lazy import importer, public_names
+from mt_core.lazy import importer
 
 __version__ = "0.1.0"
 
 __getattr__ = importer(__name__, __file__)
-
-
-def __dir__() -> list[str]:
-    return sorted(public_names(__file__))

@@ -10,10 +10,6 @@ The names in ``__init__.pyi`` are public, for commands of plugins that decode. I
 
 from __future__ import annotations
 
-from mt_core.lazy import importer, public_names
+from mt_core.lazy import importer
 
 __getattr__ = importer(__name__, __file__)
-
-
-def __dir__() -> list[str]:
-    return sorted(public_names(__file__))

@@ -43,7 +43,7 @@ class IncreLoraLinear(LowRankLinear):
         self.gathered: Tensor | None = None
         """The gradient of ΔW in the step that is being made, (F, E), in fp32."""
         self.sums: StepSums | None = None
-        """Those of the model, where there is one: they tell whether a step is being made."""
+        """Sums of the model, where there is one: they tell whether a step is being made."""
 
     def initialise(self, generator: Generator) -> None:
         """A and B normal, λ zero, nothing known, ``first`` ranks."""
