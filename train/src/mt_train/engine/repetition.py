@@ -43,10 +43,15 @@ def make_repetition(
 
 @contextmanager
 def _freeing(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Let one zero stand for each gradient behind all other hooks, so that nothing keeps the gradient."""
-    hooks = [each.register_hook(lambda gradient: gradient.new_zeros(()).expand_as(gradient)) for each in parameters]
+    """Let one zero stand for each gradient behind all other hooks, so that nothing keeps the gradient inside."""
+    hooks = [each.register_hook(_stand_in) for each in parameters]  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _stand_in(gradient: Tensor) -> Tensor:
+    """Return one zero in the shape of the gradient, without its memory."""
+    return gradient.new_zeros(()).expand_as(gradient)
