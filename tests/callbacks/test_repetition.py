@@ -88,6 +88,16 @@ def test_one_rank_is_told_as_well_when_it_computes_wrongly(runs: Any, monkeypatc
         runs.train("wrong", steps=12, callbacks=[CHECK], **ALONE)
 
 
+def test_with_action_warn_each_step_that_is_computed_wrongly_is_said(
+    runs: Any, monkeypatch: pytest.MonkeyPatch, said: Callable[[Path], list[str]]
+) -> None:
+    for step in (9, 11):
+        enlarge_gradients(monkeypatch, step, 1)
+    run = runs.train("warned", steps=12, callbacks=[{**CHECK, "action": "warn"}], **ALONE)
+    found = [text for text in said(run) if "has other gradients on rank 0" in text]
+    assert [f"step {step}, computed again" in text for step, text in zip((10, 12), found, strict=True)] == [True, True]
+
+
 def test_a_norm_that_jumps_for_a_reason_is_said_and_the_run_goes_on_as_without(
     runs: Any, monkeypatch: pytest.MonkeyPatch, said: Callable[[Path], list[str]]
 ) -> None:

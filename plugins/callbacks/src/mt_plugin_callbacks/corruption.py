@@ -104,14 +104,18 @@ class CorruptionCheck:
         texts = [describe_difference(odd, self._hosts, context.step)] if odd else []
         wrong, said = self._look_at_gradients(context, is_suspicious=bool(odd))
         texts += [said] if said else []
+        if looks and not odd:
+            self._told = False
         if not (odd or wrong):
-            self._told = self._told and not looks  # weights that differ do so until a look finds them the same
             return Control(say=said) if said else None
         text = f"{'; '.join(texts)}. {self._remedy(context.output, is_applied=bool(odd))}"
         if self._config.action == "stop":
             raise CorruptionError(text)
-        told, self._told = self._told, True
-        return None if told else Control(say=text)
+        is_new = (
+            bool(wrong) or not self._told
+        )  # weights differ until a look finds them the same; a wrong step is one each time
+        self._told = self._told or bool(odd)
+        return Control(say=text) if is_new else None
 
     def _look_at_weights(self, context: CallbackContext) -> list[int]:
         """Return the ranks that have other weights. Collective."""
