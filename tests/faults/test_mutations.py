@@ -113,7 +113,7 @@ REFUSED: list[tuple[Mutation, str, str]] = [
 ]
 WARNED: list[tuple[Mutation, str, str]] = [
     (replace, "../../metrics.jsonl", "metrics.jsonl"),
-    (truncate, "../../metrics.jsonl", "lacks the figures of"),
+    (halve, "../../metrics.jsonl", "lacks the figures of"),
     (delete, "../../metrics.jsonl", "lacks the figures of 2 of 2 steps (1 to 2)"),
 ]
 HARMLESS: list[tuple[Mutation, str, str]] = [
