@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from mt_core.events import CallbackContext
+from mt_core.protocols import StepRecord
+from mt_train.assemble.replay import Replay
 from mt_train.cli.train import main
 
 LINE = """
@@ -55,6 +58,27 @@ def test_the_first_step_that_differs_ends_it_with_both_values(run: Path, capsys:
     said = capsys.readouterr()
     assert f"step 4: loss {loss!r} (recorded {loss + 1e-9!r})" in said.err
     assert "were computed again: " not in said.out
+
+
+def test_a_replay_that_ends_early_says_only_what_it_has_compared(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--resume", str(run / "checkpoints/step-00000002"), "--replay", "4", "--train.max-minutes", "1e-5"]
+    assert main(words) == 75
+    said = capsys.readouterr().out
+    assert f"step 3 of {run} was computed again" in said
+    assert "it ended early, and 3 more of 4 steps were not compared" in said
+
+
+def test_the_record_of_the_checkpoints_own_step_is_not_compared(run: Path) -> None:
+    """It is told again where a signal had cut the evaluation of that step short."""
+    replay = Replay(run / "checkpoints/step-00000002", 1)
+    zeros = dict.fromkeys(["loss", "lr", "grad_norm", "tokens_per_second", "memory_gib", "data_wait_seconds"], 0.0)
+    context = CallbackContext(step=2, total_steps=6, output=None, record=StepRecord(step=2, tokens=0, **zeros))
+    assert not replay.on_step_end(context).stop
+    assert not replay.difference
+    assert (
+        replay.describe()
+        == f"no step of {run} was computed again; it ended early, and 1 more of 1 steps were not compared"
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from mt_core.errors import CheckpointError, UsageError, show_value
 from mt_core.events import CallbackContext, Control
 from mt_train.checkpoint.manifest import STEP_FOLDER
 from mt_train.config.digits import parse_whole_number
-from mt_train.tracking.metrics import MetricsFile, without_nan
+from mt_train.tracking.metrics import MetricsFile, spans, without_nan
 
 COMPARED = ("loss", "grad_norm", "lr", "tokens")
 
@@ -29,6 +29,7 @@ class Replay:
         recorded = MetricsFile(self._run / "metrics.jsonl").read()
         behind = [record for record in recorded if record["step"] > self._from]
         self._records: dict[int, Mapping[str, Any]] = {record["step"]: record for record in behind[:steps]}
+        self._compared: list[int] = []
         self.difference = ""
         if not self._records:
             raise UsageError(
@@ -39,6 +40,9 @@ class Replay:
     def on_step_end(self, context: CallbackContext) -> Control:
         """Compare a step; it is the same on all ranks, so that all stop."""
         assert context.record is not None, "a step that has ended has a record"
+        if context.step <= self._from:  # the checkpoint's own, whose evaluation a signal had cut short
+            return Control()
+        self._compared.append(context.step)
         recorded, found = self._records.get(context.step, {}), without_nan(context.record.as_dict())
         differing = [name for name in COMPARED if recorded.get(name) != found.get(name)]
         if differing:
@@ -48,14 +52,22 @@ class Replay:
 
     def describe(self) -> str:
         """Say what was found. Raises ``CheckpointError`` where a step differs."""
-        first, last = min(self._records), max(self._records)
         if self.difference:
             raise CheckpointError(
                 f"computed again from step {self._from}, {self._run} is not the same: {self.difference}. The same number of processes,"
                 " machine and versions give the same bits (plugins.lock.json has those of the run); rows or files"
                 " that were changed do not"
             )
-        return f"steps {first} to {last} of {self._run} were computed again: {', '.join(COMPARED)} are the recorded ones, bit for bit"
+        missing = len(self._records) - len(self._compared)
+        early = (
+            f"; it ended early, and {missing} more of {len(self._records)} steps were not compared" if missing else ""
+        )
+        if not self._compared:
+            return f"no step of {self._run} was computed again{early}"
+        steps = f"step {spans(self._compared)}" if len(self._compared) == 1 else f"steps {spans(self._compared)}"
+        verb = "was" if len(self._compared) == 1 else "were"
+        same = f"{', '.join(COMPARED)} are the recorded ones, bit for bit"
+        return f"{steps} of {self._run} {verb} computed again: {same}{early}"
 
 
 def read_replay(steps: str, checkpoint: Path | None) -> Replay:
