@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -57,9 +56,9 @@ def wandb(monkeypatch: pytest.MonkeyPatch, broken: str = "") -> tuple[CallRecord
     return package, run
 
 
-def mlflow(monkeypatch: pytest.MonkeyPatch, history: Sequence[Any] = ()) -> CallRecorder:
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> CallRecorder:
     created = SimpleNamespace(info=SimpleNamespace(run_id="run-7"))
-    client = CallRecorder({"create_experiment": "4", "create_run": created, "get_metric_history": history})
+    client = CallRecorder({"create_experiment": "4", "create_run": created, "get_metric_history": []})
     modules = {name: ModuleType(name) for name in ("mlflow", "mlflow.entities", "mlflow.tracking")}
     modules["mlflow.entities"].Metric = lambda key, value, timestamp, step: (key, value, step)  # type: ignore[attr-defined]
     modules["mlflow.entities"].Param = lambda key, value: (key, value)  # type: ignore[attr-defined]
@@ -139,27 +138,33 @@ def test_mlflow_gets_the_figures_with_their_steps_and_the_config_flat(
     assert client.calls_of("update_run") == [(("run-7",), {"status": "RUNNING"})]
 
 
-def test_mlflow_keeps_one_point_of_a_step_that_a_resumed_run_makes_again(
+def test_mlflow_keeps_one_point_of_a_figure_that_a_resumed_run_makes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has no way to remove one, and shows both."""
+    """It has no way to remove one, and shows both; what it has not of a step is sent, as of an evaluation that is asked for now."""
     history: list[SimpleNamespace] = []
-    client = mlflow(monkeypatch, history)
+    client = mlflow(monkeypatch)
+    client.get_metric_history = lambda run_id, name: [each for each in history if each.key == name]
 
-    def steps_sent() -> list[int]:
-        sent = [keywords["metrics"] for _, keywords in client.calls_of("log_batch") if "metrics" in keywords]
+    def sent() -> list[tuple[str, int]]:
+        points = [each for _, keywords in client.calls_of("log_batch") for each in keywords.get("metrics", ())]
         client.calls.clear()
-        points = [(step, value) for metrics in sent for name, value, step in metrics if name == "loss"]
-        history.extend(SimpleNamespace(step=step, value=value) for step, value in points)
-        return [step for step, _ in points]
+        history.extend(SimpleNamespace(key=name, value=value, step=step) for name, value, step in points)
+        return [(name, step) for name, _, step in points if name in ("loss", "lr", "eval_loss")]
 
     train(raw_config("mlflow", steps=4), output=tmp_path / "run")
-    assert steps_sent() == [1, 2, 3, 4]
+    assert [step for name, step in sent() if name == "loss"] == [1, 2, 3, 4]
     train({}, resume=tmp_path / "run/checkpoints/step-00000002")
-    assert steps_sent() == []
-    history[-1].value += 0.5  # as of a step that was made otherwise
-    train({"train": {"steps": 5}}, resume=tmp_path / "run/checkpoints/step-00000002")
-    assert steps_sent() == [4, 5]
+    assert sent() == []
+    train({"eval": {"every_steps": 1}}, resume=tmp_path / "run/checkpoints/step-00000002")
+    assert sent() == [("eval_loss", 3)]
+    for each in history:
+        each.value += 0.5 * (each.step == 4)  # as of a step that was made otherwise
+    train(
+        {"train": {"steps": 5}, "eval": {"every_steps": 2}},
+        resume=tmp_path / "run/checkpoints/step-00000002",
+    )
+    assert [step for name, step in sent() if name == "loss"] == [4, 5]
 
 
 @pytest.mark.parametrize("broken", ["init", "log", "finish"])

@@ -36,6 +36,7 @@ class MlflowTracker:
         self._entities = package("mlflow.entities", "mlflow")
         self._client = package("mlflow.tracking", "mlflow").MlflowClient(tracking_uri=config.tracking_uri)
         self._sent: dict[int, float] = {}
+        self._steps: dict[str, set[int]] = {}
         known = kept_id(run.output, "mlflow")
         if known is not None:
             self._id = known
@@ -50,13 +51,21 @@ class MlflowTracker:
         self._send_config(run)
 
     def log(self, record: StepRecord) -> None:
-        """Send one step; not one that a resumed run has made again with the same loss, since MLflow would keep both."""
+        """Send one step; not what a resumed run has made again with the same loss, since MLflow would keep both."""
         sent, found = self._sent.pop(record.step, None), figures(record)
         if sent is not None and sent == found.get(KEY):
+            found = {name: value for name, value in found.items() if record.step not in self._steps_with(name)}
+        if not found:
             return
         now = int(time.time() * 1000)
         metrics = [self._entities.Metric(name, value, now, record.step) for name, value in found.items()]
         self._client.log_batch(self._id, metrics=metrics)
+
+    def _steps_with(self, name: str) -> set[int]:
+        """Return the steps of which MLflow has this figure: a resumed run may have some that it had not, as of an evaluation."""
+        if name not in self._steps:
+            self._steps[name] = {each.step for each in self._client.get_metric_history(self._id, name)}
+        return self._steps[name]
 
     def close(self, *, failed: bool) -> None:
         """Say how it ended."""
