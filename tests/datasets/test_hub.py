@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from dataset_files import CALLS, CALLS_READ, ROWS, open_dataset, rows_of
 
 from mt_core import DataError
-from mt_plugin_datasets import file_cache
+from mt_plugin_datasets import file_cache, hub
 from mt_plugin_datasets.hub import HubConfig, hub_files
 
 
@@ -127,6 +128,29 @@ def test_copies_of_earlier_states_of_a_file_go_once_no_process_reads_them(
                 os.close(handle)
             file_cache._HELD.clear()
     assert counts == [2, 4, 2, 2], "one for each folder, beside those that this process still reads"
+
+
+def test_a_copy_that_another_rank_removes_first_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(file_cache, "_HELD", {})
+    cache = Path(datasets.config.HF_DATASETS_CACHE)
+
+    def remove(folder: Path) -> bool:
+        shutil.rmtree(folder)
+        return file_cache.remove_folder(folder)
+
+    monkeypatch.setattr(hub, "remove_folder", remove)
+    for text in ("one", "two"):
+        (tmp_path / "train.jsonl").write_text(json.dumps({"text": text}))
+        os.utime(tmp_path / "train.jsonl", (10**9, 10**9))
+        before = set(cache.glob("changed-*/"))
+        assert open_dataset("hf", path=tmp_path).row(0)["text"] == text
+        own = {path for path in cache.glob("changed-*/") if path not in before}
+        for handle in file_cache._HELD.values():
+            os.close(handle)
+        file_cache._HELD.clear()
+    assert len(own) == 1
 
 
 def test_rows_are_not_copied_again_where_a_file_beside_those_that_are_taken_changes(tmp_path: Path) -> None:

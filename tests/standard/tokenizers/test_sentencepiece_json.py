@@ -73,6 +73,22 @@ def test_symbols_are_found_in_a_text_that_goes_on_behind_them(tmp_path: Path, ki
     assert found == expected
 
 
+def test_every_one_of_hundreds_of_symbols_that_the_rules_would_change_is_found(tmp_path: Path) -> None:
+    wide = [chr(0xFF10 + digit) for digit in range(10)]
+    symbols = [f"[{one}{two}{letter}]" for letter in "abc" for one in wide for two in wide]
+    found, expected = read_by_both(
+        tmp_path,
+        [f"a {symbol} cat～" for symbol in symbols],
+        [f"a cat sat on the mat {number}" for number in range(100)],
+        model_type="bpe",
+        vocab_size=630,
+        byte_fallback=True,
+        normalization_rule_name="nmt_nfkc",
+        user_defined_symbols=symbols,
+    )
+    assert found == expected
+
+
 @pytest.mark.parametrize("rule", ["nfkc", "nmt_nfkc", "nmt_nfkc_cf"])
 def test_characters_are_composed_as_sentencepiece_does(tmp_path: Path, rule: str) -> None:
     found, expected = read_by_both(

@@ -190,7 +190,8 @@ def _own_cache(datasets: Any, folder: Path, patterns: Sequence[str]) -> str | No
     hold_folder(own)
     for other in own.parent.glob(f"{own.name.rpartition('-')[0]}-*"):
         if other != own and other.is_dir():
-            with suppress(PermissionError):  # that of another person, in a cache that several share
+            # another person's, in a cache that several share; or another rank has just removed it
+            with suppress(FileNotFoundError, PermissionError):
                 remove_folder(other)
     return str(own)
 

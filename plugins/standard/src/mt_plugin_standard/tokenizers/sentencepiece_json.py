@@ -15,8 +15,8 @@ _NFKC = frozenset({"nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"})
 """Rules of SentencePiece that begin with NFKC; those of ``nmt`` make spaces of line ends."""
 _WIDE_TILDE = "\uff5e"
 """The one character that NFKC changes and the rules of ``nmt`` keep."""
-_STAND_INS = range(0x10FF00, 0x10FFFE)
-"""Characters for private use, of which a normalizer makes nothing else."""
+_STAND_INS = range(0x10FFFD, 0xFFFFF, -1)
+"""Characters for private use, of which a normalizer makes nothing else: as many as symbols may need, from the end that fonts leave free."""
 
 
 def as_tokenizer(serialized: bytes) -> Any:
@@ -84,7 +84,7 @@ def _normalizer(spec: Any, symbols: Sequence[str]) -> Any:
         steps += [normalizers.Replace(Regex(r"\A +"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     plain = normalizers.Sequence(steps)
     changed = [symbol for symbol in symbols if plain.normalize_str(symbol) != symbol]
-    steps = _leave_alone(changed, steps, _STAND_INS)
+    steps = _leave_alone(changed, steps, _STAND_INS[1:])
     if spec.remove_extra_whitespaces:
         steps.append(normalizers.Replace(Regex(rf"(?<=[^ {_SPACE}])[ {_SPACE}]+\z"), ""))
     if spec.add_dummy_prefix and symbols:
@@ -112,7 +112,7 @@ def _character_rules(spec: Any) -> list[Any]:
     if not spec.name.startswith("nmt_"):
         return [normalizers.NFKC(), rules]
     lines = normalizers.Replace("\r\n", "\n\n")  # one grapheme, of which one space would be made
-    return [lines, *_leave_alone([_WIDE_TILDE], [normalizers.NFKC(), rules], _STAND_INS[-1:])]
+    return [lines, *_leave_alone([_WIDE_TILDE], [normalizers.NFKC(), rules], _STAND_INS[:1])]
 
 
 def _leave_alone(texts: Sequence[str], steps: Sequence[Any], stand_ins: Sequence[int]) -> list[Any]:
