@@ -74,6 +74,7 @@ TAKEN = {
     "by name": {"callbacks": {"early-stopping": {"patience": 2}}, "rewards": {"python": {"path": "a.py"}}},
     "beside": {"include": "base.yaml", "train": {"seeds": "1,2"}, "dataset": {"path": "rows.jsonl"}},
     "weights": {"model": {"weights": "folder"}, "adapter": {"weights": "folder"}},
+    "nothing": {"train": None, "adapter": None, "callbacks": {"stragglers": None, "early-stopping": {}}},
     "deepspeed": {"parallel": {"deepspeed": "ds.json"}},
 }
 

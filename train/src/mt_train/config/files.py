@@ -199,7 +199,18 @@ def _underscore_keys(value: Any, path: Path) -> Any:
 
 def write_yaml(content: dict[str, Any]) -> str:
     """Return YAML text, with keys in the order given and tuples as lists."""
-    return yaml.safe_dump(_plain_value(content), sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump(_plain_value(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML's own, but for text with U+0085, which it would write as a line end that is read as a space."""
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(f"{_TAG}str", text, style='"' if "\x85" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _plain_value(value: Any) -> Any:

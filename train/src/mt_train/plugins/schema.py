@@ -1,7 +1,7 @@
 """JSON Schema of a run's config, with the options of every installed component: for editors that complete and check YAML or JSON.
 
 It holds what a file says, not what one lacks: others and the command line may add to it. What pydantic reads in ways that no schema has
-(text that is split, the path of a file) is left open, so that no config that a run takes is refused; rules between keys are the run's.
+(text that is split, the path of a file) is left open, so that no config that a run takes is refused, unless it has names in capitals; rules between keys are the run's.
 https://json-schema.org/draft/2020-12
 """
 
@@ -120,14 +120,14 @@ class _Schemas:
         return properties
 
     def section(self, config: type[MtConfig]) -> Schema:
-        """A section, in which ``none`` counts as left out."""
+        """A section, in which ``none`` counts as left out, as an empty one does."""
         properties = {
             name: {"anyOf": [each, {"enum": [None, "none"]}], "description": each.get("description", "")}
             for name, each in self._properties(config).items()
         }
         if "seed" in properties:
             properties["seeds"] = {"description": "seeds of several runs: 1,2,3"}
-        return _closed(properties)
+        return {**_closed(properties), "type": ["object", "null"]}
 
     def slot(self, kind: Kind, offers: Iterable[Offer]) -> Schema:
         """A component, or several: by name, or with options."""
@@ -145,8 +145,11 @@ class _Schemas:
             ],
         }
         if kind.slot == "one":
-            return {"description": kind.summary, **_by_type(name, object={**chosen, **_unnamed(kind, choices)})}
-        mapping = _closed({name: choice.options for choice in choices for name in choice.names})
+            return {
+                "description": kind.summary,
+                **_by_type(name, null={}, object={**chosen, **_unnamed(kind, choices)}),
+            }
+        mapping = _closed({name: _by_type(choice.options, null={}) for choice in choices for name in choice.names})
         listed = {"items": _by_type(name, object={**chosen, "required": ["name"]})}
         single = {"enum": [*name["enum"], None, "none"]}
         return {"description": kind.summary, **_by_type(single, object=mapping, array=listed)}
