@@ -128,6 +128,16 @@ def test_a_stop_of_several_tokens_stays_whole(side: str) -> None:
     assert nothing == Rejected(NOTHING_LEFT, "row")
 
 
+@pytest.mark.parametrize("max_len", [5, 6, 7, 8])
+def test_a_stop_of_several_tokens_is_not_begun_twice_where_a_cut_is_within_it(max_len: int) -> None:
+    """Two turns: a prompt of 2 tokens, an answer of 1, and its stop of 2."""
+    ids, trained = [100, 101, 500, 3, 4, 200, 201, 600, 3, 4], [False, False, True, True, True] * 2
+    asked = limits(truncation="right", max_len=max_len, stop_ids=frozenset(), stop_tokens=2)
+    pieces = fit(Sample(ids, trained, "row"), asked)
+    assert not isinstance(pieces, Rejected)
+    assert [list(piece.ids) for piece in pieces] == [ids[:5]]
+
+
 def test_a_row_of_which_only_the_stop_token_would_be_trained_is_dropped() -> None:
     assert fit(chat(20, 6), limits(truncation="right")) == Rejected(NOTHING_LEFT, "rows.jsonl:7")
     assert fit(chat(20, 6, stop=False), limits(truncation="right")) == Rejected(NOTHING_LEFT, "rows.jsonl:7")

@@ -131,11 +131,12 @@ def _cut_right(places: list[int], limit: int, stop: int, sample: Sample) -> list
     """The first ``limit`` places, with the ``stop`` tokens at the end where the cut is within a trained part.
 
     Anywhere else they would be learned behind half a turn of the user, or a second time behind an answer: then the last whole answer
-    ends the sample.
+    ends the sample. An answer of which the cut would take but tokens of its stop is kept with it, where that fits.
     """
     front = places[: limit - stop]
     if front and sample.trained[front[-1]] and sample.trained[places[len(front)]]:
-        return front + places[len(places) - stop :]
+        whole = next((end for end in range(len(front), limit + 1) if not sample.trained[places[end]]), None)
+        return front + places[len(places) - stop :] if whole is None else places[:whole]
     return front[: next((end for end in range(len(front), 0, -1) if sample.trained[front[end - 1]]), len(front))]
 
 

@@ -1,7 +1,8 @@
 """JSON Schema of a run's config, with the options of every installed component: for editors that complete and check YAML or JSON.
 
 It holds what a file says, not what one lacks: others and the command line may add to it. What pydantic reads in ways that no schema has
-(text that is split, the path of a file) is left open, so that no config that a run takes is refused, unless it has names in capitals; rules between keys are the run's.
+(text that is split, the path of a file) is left open, so that no config that a run takes is refused, unless it has names in capitals;
+rules between keys are the run's.
 https://json-schema.org/draft/2020-12
 """
 
