@@ -86,6 +86,7 @@ def test_the_record_of_the_checkpoints_own_step_is_not_compared(run: Path) -> No
     [
         (["--resume", "{run}", "--replay", "2"], "has no record behind step 6; name an earlier checkpoint"),
         (["--resume", "{run}", "--replay", "no"], "--replay takes a number of optimizer steps, 1 or more, got 'no'"),
+        (["--resume", "{run}/checkpoints/step-00000002", "--replay", "2", "--restart", "1"], "leave out --restart"),
         (["--model", "llama", "--replay", "2"], "--replay goes with --resume RUN/checkpoints/step-NNNNNNNN"),
     ],
 )

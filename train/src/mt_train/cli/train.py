@@ -163,6 +163,10 @@ def _supervise(request: Request, resolved: Resolved, kinds: Kinds, options: RunO
             "--restart starts the processes of one machine itself; under torchrun give --max-restarts there, with --resume auto here"
             " (examples/slurm.sh restarts on several nodes)"
         )
+    if options.replay is not None:
+        raise UsageError(
+            "--restart starts again what failed, and --replay ends where a step differs; leave out --restart"
+        )
     if (output := options.output) is None:
         raise UsageError("--restart goes on from checkpoints, and --output none writes none; give a folder")
     own = files_of_components(
