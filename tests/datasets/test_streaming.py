@@ -95,6 +95,16 @@ def test_a_document_that_is_too_long_is_told_how_to_cut_it_up(tmp_path: Path, mo
         list(open_dataset("stream", path=tmp_path / "a.txt").rows(0, 0))
 
 
+def test_rows_of_json_in_a_file_of_text_are_not_trained_on_as_text_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text('\n{"text": "a"}\n{"text": "b"}\n')
+    with pytest.raises(DataError, match=r"a\.txt:2 is a row of JSON.*name it \.jsonl, or set dataset\.split"):
+        list(open_dataset("stream", path=tmp_path / "a.txt").rows(0, 0))
+    rows = open_dataset("stream", path=tmp_path / "a.txt", split="lines").rows(0, 0)
+    assert [row["text"] for row in rows] == ['{"text": "a"}', '{"text": "b"}']
+    (tmp_path / "a.txt").write_text("{a brace}\n")
+    assert [row["text"] for row in open_dataset("stream", path=tmp_path / "a.txt").rows(0, 0)] == ["{a brace}\n"]
+
+
 def test_it_is_a_stream_and_eval_path_has_rows_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(json_lines())
     (tmp_path / "b.jsonl").write_text('{"prompt": "q", "response": "r"}\n')

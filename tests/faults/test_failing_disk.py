@@ -95,7 +95,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_old_one_and_says_how_much_is_
 def test_files_that_a_run_can_do_without_cost_one_warning_each_when_they_do_not_fit(runs: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
     often = {"log.every-steps": 1, "eval.every-steps": 1, "eval.sample-tokens": 16}
-    words = runs.words(run, {"train.steps": 30, "checkpoint.every-steps": "none", **often})
+    words = runs.words(run, {"train.steps": 60, "checkpoint.every-steps": "none", **often})
     code, attempt = runs.run(words, largest_file=8192)
     said = [line for line in attempt.err.splitlines() if line.startswith(("warning", "error"))]
     for name in ("metrics.jsonl", "events.out.tfevents", "rank-0.log", "samples.jsonl"):

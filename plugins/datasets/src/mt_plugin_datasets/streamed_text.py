@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from mt_core import DataError, Row
-from mt_core.files import MOST_ROW_BYTES, Piece, suffix_of
+from mt_core.files import MOST_ROW_BYTES, Piece, json_object, suffix_of
 
 Unit = Literal["file", "paragraphs", "lines"]
 TEXTS = frozenset({".txt", ".md"})
@@ -17,6 +17,29 @@ TEXTS = frozenset({".txt", ".md"})
 def is_text(path: Path) -> bool:
     """Return whether a file is plain text by its name, compressed or not."""
     return suffix_of(path) in TEXTS
+
+
+def refuse_json(lines: Iterator[Piece]) -> Iterator[Piece]:
+    """Yield the lines of a file that is text by its name alone. Raises ``DataError`` where the first one is a row of JSON."""
+    for line in lines:
+        if line.content.strip():
+            if _is_object(line):
+                raise DataError(
+                    f"{line.place} is a row of JSON, and its file is text by its name: name it .jsonl, or set dataset.split (file,"
+                    " paragraphs or lines) to train on it as text"
+                )
+            yield line
+            break
+        yield line
+    yield from lines
+
+
+def _is_object(line: Piece) -> bool:
+    try:
+        json_object(line)
+    except DataError:
+        return False
+    return True
 
 
 def documents(lines: Iterator[Piece], unit: Unit) -> Iterator[Piece]:

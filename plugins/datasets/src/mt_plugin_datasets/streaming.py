@@ -13,7 +13,7 @@ from pydantic import Field
 from mt_core import DataError, Row
 from mt_core.files import MOST_ROW_BYTES, FileConfig, Piece, json_object, pieces_of, text_start, too_long
 
-from .streamed_text import Unit, documents, is_text, text_row
+from .streamed_text import Unit, documents, is_text, refuse_json, text_row
 
 _PIPED = 1 << 16
 """Bytes that are taken from a pipe at once, where so many are there."""
@@ -47,8 +47,7 @@ class StreamedFiles:
         start, self._start = self._start, {}
         first, line, begin = start.get("file", 0), start.get("line", 0), start.get("offset", 0)
         for number, path in enumerate(self._files[first:], start=first):
-            unit = self._unit or ("file" if is_text(path) else None)
-            for piece, row in _rows(path, pieces_of(path, begin), unit, line, begin):
+            for piece, row in _rows(path, pieces_of(path, begin), self._unit, line, begin):
                 last = piece.line + max(piece.content.count(b"\n") - 1, 0)
                 offset = piece.start + len(piece.content)
                 self._state = {"file": number, "name": path.name, "line": last, "offset": offset}
@@ -116,8 +115,13 @@ def build_stream(config: StreamConfig, *, split: Literal["train", "eval"]) -> St
 def _rows(
     path: Path, content: Iterable[bytes], unit: Unit | None, line: int = 0, offset: int = 0
 ) -> Iterator[tuple[Piece, Row | DataError]]:
-    """Yield each row with its piece: documents of a ``unit``, or JSON objects. See ``_pieces``."""
+    """Yield each row with its piece: documents of a ``unit`` (of a whole file whose name is that of text), or JSON objects.
+
+    See ``_pieces``.
+    """
     lines = _pieces(path, content, line, offset)
+    if unit is None and is_text(path):
+        lines, unit = lines if offset else refuse_json(lines), "file"
     if unit is not None:
         yield from ((piece, text_row(piece, unit)) for piece in documents(lines, unit))
         return
