@@ -62,7 +62,7 @@ def _difference(base: Measured, now: Measured) -> float:
 
 
 @contextmanager
-def checked_out(commit: str) -> Iterator[Path]:
+def check_out(commit: str) -> Iterator[Path]:
     """Provide the sources of a commit in a folder of their own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "base"
@@ -144,7 +144,7 @@ def main() -> None:
         return
     if options.base_tree:
         sys.exit(not compare(options.base_tree.resolve(), options))
-    with checked_out(options.base) as base:
+    with check_out(options.base) as base:
         sys.exit(not compare(base, options))
 
 

@@ -68,7 +68,7 @@ def inside(pid: int) -> list[str]:
 
 
 @contextmanager
-def joined_namespaces() -> Iterator[int]:
+def join_namespaces() -> Iterator[int]:
     """Join this namespace with a new one, and provide the process that holds that."""
     holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
     own = os.readlink("/proc/self/ns/net")
@@ -168,7 +168,7 @@ def plan(raw: dict[str, Any], gbit: float) -> tuple[float, float]:
 
 def compare(names: list[str], steps: int, gbit: float) -> None:
     """Measure all cases, and print them beside the planner's figures."""
-    with joined_namespaces() as holder:
+    with join_namespaces() as holder:
         cases = {name: CASES[name] for name in names}
         free, slow = (launch(cases, steps, holder, rate) for rate in (None, gbit))
     print(f"{gbit:g} Gbit/s, {steps} steps; seconds are medians (the slow step less the free one)\n")

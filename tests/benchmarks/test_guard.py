@@ -62,7 +62,7 @@ def test_a_commit_that_does_not_exist_is_told_with_its_name_and_what_git_says() 
         pytest.raises(
             SystemExit, match="--base nonsense cannot be checked out; name a commit of this repository: fatal"
         ),
-        guard.checked_out("nonsense"),
+        guard.check_out("nonsense"),
     ):
         pass
 

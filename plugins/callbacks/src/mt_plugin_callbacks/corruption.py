@@ -111,9 +111,8 @@ class CorruptionCheck:
         text = f"{'; '.join(texts)}. {self._remedy(context.output, is_applied=bool(odd))}"
         if self._config.action == "stop":
             raise CorruptionError(text)
-        is_new = (
-            bool(wrong) or not self._told
-        )  # weights differ until a look finds them the same; a wrong step is one each time
+        # Weights differ until a look finds them the same, which is said once; each wrongly computed step is another.
+        is_new = bool(wrong) or not self._told
         self._told = self._told or bool(odd)
         return Control(say=text) if is_new else None
 

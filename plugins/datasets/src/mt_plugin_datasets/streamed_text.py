@@ -49,7 +49,7 @@ def documents(lines: Iterator[Piece], unit: Unit) -> Iterator[Piece]:
     for line in lines:
         is_blank = not line.content.strip()
         if parts and (unit == "lines" or (unit == "paragraphs" and is_blank)):
-            yield from _joined(parts, unit)
+            yield from _join(parts, unit)
             parts, size = [], 0
         if parts or not is_blank or unit == "file":
             parts.append(line)
@@ -59,10 +59,10 @@ def documents(lines: Iterator[Piece], unit: Unit) -> Iterator[Piece]:
                 f"{parts[0].place}: a document of more than {MOST_ROW_BYTES >> 20} MiB, which is held in memory. Cut it up with"
                 " dataset.split paragraphs or lines."
             )
-    yield from _joined(parts, unit)
+    yield from _join(parts, unit)
 
 
-def _joined(parts: list[Piece], unit: Unit) -> Iterator[Piece]:
+def _join(parts: list[Piece], unit: Unit) -> Iterator[Piece]:
     """Yield the document of these lines; none where all are blank."""
     content = b"".join(each.content for each in parts)
     if content.strip():

@@ -30,7 +30,7 @@ def make_repetition(
     def repeat() -> None:
         loss_scale = engine.zero_optimizer.loss_scaler.cur_scale if engine.plan.scales_loss else 1.0
         trained = [each for each in module.parameters() if each.requires_grad]
-        with torch.random.fork_rng(devices), _freeing(trained):
+        with torch.random.fork_rng(devices), _free_gradients(trained):
             torch.set_rng_state(numbers)
             for state in numbers_of_device:
                 torch.cuda.set_rng_state(state, device)
@@ -42,9 +42,9 @@ def make_repetition(
 
 
 @contextmanager
-def _freeing(parameters: Sequence[Tensor]) -> Iterator[None]:
+def _free_gradients(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Let one zero stand for each gradient behind all other hooks, so that nothing keeps the gradient inside."""
-    hooks = [each.register_hook(_stand_in) for each in parameters]  # type: ignore[no-untyped-call]
+    hooks = [each.register_hook(_zero_in_place_of) for each in parameters]  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
@@ -52,6 +52,6 @@ def _freeing(parameters: Sequence[Tensor]) -> Iterator[None]:
             hook.remove()
 
 
-def _stand_in(gradient: Tensor) -> Tensor:
+def _zero_in_place_of(gradient: Tensor) -> Tensor:
     """Return one zero in the shape of the gradient, without its memory."""
     return gradient.new_zeros(()).expand_as(gradient)

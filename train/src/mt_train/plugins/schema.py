@@ -97,7 +97,7 @@ def run_schema(host: PluginHost) -> Schema:
         "items": {"type": "string"},
         "description": "configs under this one",
     }
-    whole = {"title": "config of mt-train", **_closed(properties), "$defs": found.definitions}
+    whole = {"title": "config of mt-train", **_close(properties), "$defs": found.definitions}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_accept_dashes(whole, "#")}
 
 
@@ -128,7 +128,7 @@ class _Schemas:
         }
         if "seed" in properties:
             properties["seeds"] = {"description": "seeds of several runs: 1,2,3"}
-        return {**_closed(properties), "type": ["object", "null"]}
+        return {**_close(properties), "type": ["object", "null"]}
 
     def slot(self, kind: Kind, offers: Iterable[Offer]) -> Schema:
         """A component, or several: by name, or with options."""
@@ -150,7 +150,7 @@ class _Schemas:
                 "description": kind.summary,
                 **_by_type(name, null={}, object={**chosen, **_unnamed(kind, choices)}),
             }
-        mapping = _closed({name: _by_type(choice.options, null={}) for choice in choices for name in choice.names})
+        mapping = _close({name: _by_type(choice.options, null={}) for choice in choices for name in choice.names})
         listed = {"items": _by_type(name, object={**chosen, "required": ["name"]})}
         single = {"enum": [*name["enum"], None, "none"]}
         return {"description": kind.summary, **_by_type(single, object=mapping, array=listed)}
@@ -162,7 +162,7 @@ class _Schemas:
             properties |= self._properties(config)
         key = f"{kind.name}:{offer.plugin.distribution}:{offer.component.name}"
         about = {"description": offer.component.summary}
-        self.definitions[key] = {**about, **_closed({"name": {"type": "string"}, **properties})}
+        self.definitions[key] = {**about, **_close({"name": {"type": "string"}, **properties})}
         return {"$ref": f"#/$defs/{key}"}
 
 
@@ -197,7 +197,7 @@ def _names(offer: Offer) -> tuple[str, ...]:
     return tuple(dict.fromkeys((name, name.replace("-", "_"), offer.qualified_name)))
 
 
-def _closed(properties: Mapping[str, Any]) -> Schema:
+def _close(properties: Mapping[str, Any]) -> Schema:
     return {"type": "object", "properties": dict(properties), "additionalProperties": False}
 
 
