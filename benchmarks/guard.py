@@ -32,12 +32,12 @@ LEAST = 0.93
 FAR = 1e-4
 """Relative difference of two values up to which both trees compute the same."""
 
-Measured = Mapping[str, Sequence[float]]
-"""What a process has found: see ``guard_cases.Result``."""
+Measurement = Mapping[str, Sequence[float]]
+"""Figures of a process, as ``guard_cases.Result``."""
 
 
 def judge(
-    base: Sequence[Measured], now: Sequence[Measured], *, least: float = LEAST, far: float = FAR
+    base: Sequence[Measurement], now: Sequence[Measurement], *, least: float = LEAST, far: float = FAR
 ) -> dict[str, Any]:
     """Return the figures of a case and its ``verdict``: ``ok``, ``slower`` or ``other values``; pairs stand at the same place of both.
 
@@ -54,7 +54,7 @@ def judge(
     return {"verdict": verdict, **found}
 
 
-def _difference(base: Measured, now: Measured) -> float:
+def _difference(base: Measurement, now: Measurement) -> float:
     """Return the largest relative difference of two processes' values; infinite where they have not equally many, or some are NaN."""
     if len(base["values"]) != len(now["values"]) or any(map(isnan, (*base["values"], *now["values"]))):
         return float("inf")
@@ -78,7 +78,7 @@ def check_out(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(folder)], check=True, capture_output=True)
 
 
-def run_side(tree: Path, case: str, steps: int) -> Measured:
+def run_side(tree: Path, case: str, steps: int) -> Measurement:
     """Measure a case in a process that finds the packages of this tree before all others."""
     packages = sorted({path.parent for path in (*tree.glob("*/src/mt_*"), *tree.glob("plugins/*/src/mt_*"))})
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, packages)), "OMP_NUM_THREADS": "1"}
@@ -86,7 +86,7 @@ def run_side(tree: Path, case: str, steps: int) -> Measured:
     done = subprocess.run([*command, "--steps", str(steps)], env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"guard: case {case} failed in {tree}, code {done.returncode}:\n{done.stderr[-3000:]}")
-    result: Measured = json.loads(done.stdout.splitlines()[-1])
+    result: Measurement = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
@@ -106,7 +106,7 @@ def compare(base: Path, options: argparse.Namespace) -> bool:
     """Run all cases, print their lines, and return whether each is ok."""
     ok = True
     for case in options.cases:
-        found: dict[Path, list[Measured]] = {base: [], ROOT: []}
+        found: dict[Path, list[Measurement]] = {base: [], ROOT: []}
         for number in range(options.pairs):
             for tree in (base, ROOT) if number % 2 else (ROOT, base):
                 found[tree].append(run_side(tree, case, options.steps))

@@ -30,7 +30,7 @@ class StepClock:
     """Notes the time at the start of each step, and the losses."""
 
     found: Result
-    """Of the run of this process that has ended last."""
+    """Result of the last run that this process has ended."""
 
     def __init__(self, config: MtConfig) -> None:
         self._marks: list[tuple[float, float]] = []

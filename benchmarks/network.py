@@ -1,4 +1,4 @@
-"""What a slow network adds to a step, beside what the planner counts: two processes, each in a network namespace of its own.
+"""Bytes and seconds that a slow network adds to a step, beside the planner's: two processes, each in a network namespace of its own.
 
     python benchmarks/network.py [--gbit 1] [--steps 8] [--cases "zero 0;zero 3"]
 

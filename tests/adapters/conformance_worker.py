@@ -20,7 +20,7 @@ class ConformanceBench(Bench):
     """A case that fails says so, and the others go on."""
 
     def try_case(self, case: dict[str, Any]) -> dict[str, Any]:
-        """What ``run`` or ``resume`` gives (the case's ``how``), or the error."""
+        """Return the result of ``run`` or ``resume`` (the case's ``how``), or the error."""
         try:
             found = getattr(self, case["how"])(case)
         except Exception:  # noqa: BLE001 - whatever it is, it is this case's result

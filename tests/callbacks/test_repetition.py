@@ -138,7 +138,7 @@ def test_an_optimizer_that_updates_in_the_backward_is_refused(runs: Any) -> None
 
 
 def test_at_every_zero_stage_the_rank_that_computes_wrongly_is_named(machines: Callable[..., Path]) -> None:
-    """Of three, in fp32 and in bf16, with several micro-batches; a flipped bit that stays is no fault of the computing."""
+    """Three ranks, in fp32 and in bf16, with several micro-batches; a flipped bit that stays is no fault of the computing."""
     wrong = {"steps": 14, "callbacks": [CHECK], "wrong": [[1], 10, 1], "train": {"global_batch_size": 48}}
     cases: dict[str, Any] = {f"{stage}": {**wrong, "stage": stage} for stage in range(4)}
     cases |= {f"bf16-{stage}": {**wrong, "stage": stage, "dtype": "bf16"} for stage in (1, 3)}

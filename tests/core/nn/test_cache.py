@@ -1,4 +1,4 @@
-"""What a cache promises: padding is never seen, and what a block keeps is there in the next call."""
+"""Promises of a cache: padding is never seen, and what a block keeps is there in the next call."""
 
 from __future__ import annotations
 

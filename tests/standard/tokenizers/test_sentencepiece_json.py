@@ -10,8 +10,8 @@ import pytest
 from mt_plugin_standard.tokenizers.sentencepiece import SentencePieceConfig, build_sentencepiece
 
 TEXTS = ["a cat\n", "\ta cat", "\n a cat \n", " \n  a  cat\u3000", "  a cat  ", "\n", " ", "a cat\u2581", "a\n \n cat"]
-
-
+LINES = [f"a cat sat on the mat {number}" for number in range(100)]
+"""A corpus for small models."""
 MARKED = [
     "a [U]cat",
     "[U] a",
@@ -35,7 +35,7 @@ WIDE = [
 
 
 def read_by_both(folder: Path, texts: list[str], lines: list[str], **options: object) -> tuple[list[list[int]], ...]:
-    """Ids of SentencePiece, and of transformers with the ``tokenizer.json`` of the same model."""
+    """Return the ids of SentencePiece, and those of transformers with the ``tokenizer.json`` of the same model."""
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
     from transformers import PreTrainedTokenizerFast
 
@@ -62,7 +62,7 @@ def test_symbols_are_found_in_a_text_that_goes_on_behind_them(tmp_path: Path, ki
     found, expected = read_by_both(
         tmp_path,
         MARKED,
-        [f"a cat sat on the mat {number}" for number in range(100)],
+        LINES,
         model_type=kind,
         vocab_size=330,
         byte_fallback=True,
@@ -79,7 +79,7 @@ def test_every_one_of_hundreds_of_symbols_that_the_rules_would_change_is_found(t
     found, expected = read_by_both(
         tmp_path,
         [f"a {symbol} cat～" for symbol in symbols],
-        [f"a cat sat on the mat {number}" for number in range(100)],
+        LINES,
         model_type="bpe",
         vocab_size=630,
         byte_fallback=True,
@@ -109,7 +109,7 @@ def test_line_ends_and_tabs_around_a_text_stay_where_spaces_go(tmp_path: Path, k
     found, expected = read_by_both(
         tmp_path,
         TEXTS,
-        [f"a cat sat on the mat {number}" for number in range(100)],
+        LINES,
         model_type=kind,
         vocab_size=320,
         byte_fallback=True,

@@ -1,4 +1,4 @@
-"""Which rows of a run have a training loss of their own: those of each dataset of several."""
+"""Training losses of the rows of each dataset, where a run has several."""
 
 from __future__ import annotations
 
