@@ -41,8 +41,8 @@ PIPELINE: dict[str, dict[str, Any]] = {
 
 OWN = {"reduce_bucket_size": 500, "allgather_bucket_size": 500, "overlap_comm": False}
 OWN |= {"sub_group_size": 700, "stage3_prefetch_bucket_size": 100, "stage3_max_live_parameters": 3000}
-OWN |= {"stage3_max_reuse_distance": 100}
-"""DeepSpeed's own options, small enough that everything goes in several pieces."""
+OWN |= {"stage3_max_reuse_distance": 100, "use_multi_rank_bucket_allreduce": False}
+"""DeepSpeed's own options, small enough that everything goes in several pieces, each to its rank."""
 
 FP8 = {"matmul": "fp8", "fp8_min_size": 1}
 

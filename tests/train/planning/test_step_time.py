@@ -140,5 +140,5 @@ def test_an_unknown_gpu_is_told_the_nearest_names(name: str, near: str) -> None:
 def test_masters_of_our_own_reduce_gradients_once_where_deepspeed_adds_them_up_everywhere() -> None:
     sizes = {"ranks": 4, "numbers": 8e9, "trained": 8e9, "weight_bytes": 2, "gradient_bytes": 4}
     _, theirs = zero_bytes(1, **sizes)
-    _, own = zero_bytes(1, **sizes, own_masters=True)
+    _, own = zero_bytes(1, **sizes, reduced_once=True)
     assert (theirs, own) == (0.75 * 8e9 * (2 * 4 + 2), 0.75 * 8e9 * (4 + 2))

@@ -29,6 +29,7 @@ LARGE = {
 """The model as large beside DeepSpeed's sizes as one of 8 billion is: a block is four times what is gathered ahead."""
 WHOLE_BLOCKS = {**LARGE, "stage3_prefetch_bucket_size": 2 * BLOCK, "stage3_max_live_parameters": 4 * BLOCK}
 """As large as one of 0.4 billion, of which two blocks are gathered ahead."""
+ONCE = {"zero_optimization": {"use_multi_rank_bucket_allreduce": False}}
 LORA = {"name": "lora", "rank": 4}
 
 
@@ -79,6 +80,8 @@ CASES = {
     "zero 1, lora": config(zero_stage=1, adapter=LORA),
     "zero 2": config(zero_stage=2),
     "zero 2, two micro-batches": config(zero_stage=2, rounds=2),
+    "zero 2, reduced to each rank": config(zero_stage=2, rounds=2, deepspeed=ONCE),
+    "zero 1, reduced to each rank": config(zero_stage=1, dtype="fp32", deepspeed=ONCE),
     "sequence": config(zero_stage=1, sequence=2),
     "sequence, recomputed": config(zero_stage=1, sequence=2, recompute=True),
     "pipeline": config(pipeline=2, rounds=2),

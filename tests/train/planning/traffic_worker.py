@@ -20,6 +20,7 @@ import torch.distributed as dist
 SHARES: dict[str, float] = {
     "all_gather_into_tensor": 1,
     "reduce_scatter_tensor": 1,
+    "reduce": 1,
     "all_to_all_single": 1,
     "all_reduce": 2,
 }

@@ -99,6 +99,10 @@ class ZeroOptions(_OwnKeys):
     allgather_bucket_size: Count | None = Field(None, gt=0, description="weights that are gathered at once (numbers)")
     overlap_comm: bool | None = Field(None, description="gradients travel while the backward goes on")
     reduce_scatter: bool | None = Field(None, description="gradients go to the rank that needs them, not to all")
+    use_multi_rank_bucket_allreduce: bool | None = Field(
+        None,
+        description="false: at stage 2 (in fp32 also 1) gradients are reduced to the rank that needs them, half the bytes in more calls",
+    )
     sub_group_size: Count | None = Field(None, gt=0, description="weights that are updated at once, stage 3 (numbers)")
     stage3_prefetch_bucket_size: Count | None = Field(
         None, ge=0, description="weights that are gathered ahead of the layer that needs them (numbers)"

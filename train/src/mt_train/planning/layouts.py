@@ -223,12 +223,18 @@ def _traffic(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, co
             trained=trained,
             weight_bytes=size,
             gradient_bytes=ACCUMULATED[plan.dtype] if plan.zero_stage == 1 or plan.own_masters else size,
-            own_masters=plan.own_masters,
+            reduced_once=_reduces_once(config, plan),
         )
         hidden += each / bandwidth
         ending += last / bandwidth
         updated += trained / (alike if plan.zero_stage > 0 else 1)
     return Traffic(hidden=hidden, waited=waited, ending=ending, updated=updated)
+
+
+def _reduces_once(config: RunConfig, plan: Plan) -> bool:
+    """Return whether each gradient goes to the rank that needs it alone. DeepSpeed's optimizer for bf16 at stage 1 has no such option."""
+    asked = config.parallel.deepspeed.zero_optimization.use_multi_rank_bucket_allreduce is False
+    return plan.own_masters or (asked and (plan.zero_stage == 2 or plan.dtype != "bf16"))
 
 
 def _recomputed(config: RunConfig) -> float:

@@ -159,7 +159,7 @@ def zero_bytes(
     trained: float,
     weight_bytes: int,
     gradient_bytes: int,
-    own_masters: bool = False,
+    reduced_once: bool = False,
 ) -> tuple[float, float]:
     """Return bytes that a rank receives for each micro-batch and once a step, to share n ``numbers``, some of them trained, among W ranks.
 
@@ -167,24 +167,23 @@ def zero_bytes(
     stage  a micro-batch                             a step
     =====  ========================================  ==================================================
     0      0                                         gradients all-reduced: twice
-    1      0                                         the same by DeepSpeed, reduced once by masters of our own; updated
-                                                     weights gathered
-    2      gradients all-reduced: twice              updated weights gathered
+    1      0                                         the same, or reduced once; updated weights gathered
+    2      the same                                  updated weights gathered
     3      weights gathered twice, gradients reduced 0
     =====  ========================================  ==================================================
 
-    At stages 1 and 2 DeepSpeed all-reduces a bucket and keeps its part (``use_multi_rank_bucket_allreduce``), where the paper reduces it
-    once. ``gradient_bytes``: of a gradient as it travels, 4 where bf16 sums are (stage 1). A ring sends (W - 1) / W of each.
+    At stages 1 and 2 DeepSpeed all-reduces a bucket and keeps its part, where the paper reduces it once. So do masters of our own, and
+    DeepSpeed with ``use_multi_rank_bucket_allreduce: false`` (``reduced_once``). ``gradient_bytes``: of a gradient as it travels, 4 where
+    bf16 sums are (stage 1). A ring sends (W - 1) / W of each.
     """
     ring = (ranks - 1) / ranks
     weights, gradients = ring * weight_bytes, ring * gradient_bytes * trained
     if stage == 3:
         return 2 * weights * numbers + gradients, 0.0
-    if stage == 2:
-        return 2 * gradients, weights * trained
-    if stage == 1:
-        return 0.0, (1 if own_masters else 2) * gradients + weights * trained
-    return 0.0, 2 * gradients
+    if stage == 0:
+        return 0.0, 2 * gradients
+    reduced, gathered = (1 if reduced_once else 2) * gradients, weights * trained
+    return (reduced, gathered) if stage == 2 else (0.0, reduced + gathered)
 
 
 def exchange_bytes(
