@@ -24,7 +24,7 @@ from mt_plugin_serve.models import Models
 from mt_plugin_serve.pace import FIRST, LEAST, Pace
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_train import LoadedModel
-from mt_train.generation import Continuer, Decoder, PromptScores, Request, TokenOutput
+from mt_train.generation import Continuer, Decoder, PromptScores, Request, TokenOutput, prompt_thread
 
 
 @asynccontextmanager
@@ -45,8 +45,12 @@ def a_request(chance: random.Random, number: int, loaded: LoadedModel, most: int
     return Continuer(loaded, config).request(ids, 0, streams=bool(number % 3))
 
 
-@pytest.mark.parametrize("max_tokens", [None, 600])
-def test_five_hundred_cancels_lose_no_row_and_no_place(loaded: LoadedModel, max_tokens: int | None) -> None:
+@pytest.mark.parametrize(("max_tokens", "processors"), [(None, 1024), (600, 1024), (600, 1)])
+def test_five_hundred_cancels_lose_no_row_and_no_place(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, max_tokens: int | None, processors: int
+) -> None:
+    """With one processor no thread computes prompts beside the rows."""
+    monkeypatch.setattr(prompt_thread, "count_processors", lambda: processors)
     chance = random.Random(9)
     models = model_of(loaded)
     ended: dict[int, int] = {}
@@ -170,6 +174,7 @@ def test_texts_that_wait_for_a_row_do_not_hurry_a_prompt(loaded: LoadedModel, mo
         return 4
 
     monkeypatch.setattr(Pace, "piece", piece)
+    monkeypatch.setattr(prompt_thread, "count_processors", lambda: 1)
 
     models, ended = model_of(loaded), list[Event]()
 

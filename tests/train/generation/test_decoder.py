@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from mt_train.generation.choices import Choices
 from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import last_logits
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.prompt_thread import PromptThread
 from mt_train.generation.request import Request, TokenOutput
 
 GREEDY = SamplingRules(greedy=True)
@@ -130,11 +131,21 @@ def decode_alone(loaded: LoadedModel, requests: Sequence[Request]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("others", [3, 8])
-def test_a_text_does_not_depend_on_who_runs_beside_it(family: LoadedModel, others: int) -> None:
-    """40 conversations, greedy and drawn, which join at random moments; long prompts come in pieces between the steps of others."""
+@pytest.fixture
+def prompt_thread() -> Iterator[PromptThread]:
+    thread = PromptThread()
+    yield thread
+    thread.close()
+
+
+@pytest.mark.parametrize(("others", "beside"), [(3, False), (8, False), (5, True)])
+def test_a_text_does_not_depend_on_who_runs_beside_it(
+    family: LoadedModel, prompt_thread: PromptThread, others: int, beside: bool
+) -> None:
+    """40 conversations, greedy and drawn, which join at random moments; long prompts come in pieces between the steps of others, or beside
+    them in a thread."""
     requests, chance = make_requests(40), random.Random(others)
-    decoder = Decoder(family, max_rows=1 + others, prefill_tokens=32)
+    decoder = Decoder(family, max_rows=1 + others, prefill_tokens=32, prompt_thread=prompt_thread if beside else None)
     waiting, produced, most = list(requests), [], 0
     while waiting or decoder.busy:
         for _ in range(chance.choice([0, 0, 0, 1, 2, 5])):
@@ -207,10 +218,13 @@ def test_what_prompts_begin_with_is_computed_once(llama: LoadedModel) -> None:
     assert found[3] != found[4], "they are drawn apart"
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_cancelled_rows_leave_no_row_and_no_place_behind(llama: LoadedModel, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "beside"), [*((seed, False) for seed in range(5)), (5, True), (6, True)])
+def test_cancelled_rows_leave_no_row_and_no_place_behind(
+    llama: LoadedModel, prompt_thread: PromptThread, seed: int, beside: bool
+) -> None:
     """100 cancels each: while they wait, while their prompt comes in, while they run, and after their end."""
-    chance, decoder = random.Random(seed), Decoder(llama, max_rows=6, max_tokens=900, prefill_tokens=24)
+    chance, thread = random.Random(seed), prompt_thread if beside else None
+    decoder = Decoder(llama, max_rows=6, max_tokens=900, prefill_tokens=24, prompt_thread=thread)
     requests, produced, cancelled = make_requests(160, seed), [], set()
     for number, request in enumerate(requests):
         assert decoder.add(request) == number
@@ -230,9 +244,12 @@ def test_cancelled_rows_leave_no_row_and_no_place_behind(llama: LoadedModel, see
     assert (decoder.running_requests, decoder.waiting_requests, decoder.held_tokens) == ((), (), 0)
 
 
-@pytest.mark.parametrize("most", [250, 400, 1500])
-def test_the_cache_holds_at_most_what_is_allowed(llama: LoadedModel, most: int) -> None:
-    decoder, requests = Decoder(llama, max_rows=8, max_tokens=most, prefill_tokens=32), make_requests(40)
+@pytest.mark.parametrize(("most", "beside"), [(250, False), (400, False), (1500, False), (400, True)])
+def test_the_cache_holds_at_most_what_is_allowed(
+    llama: LoadedModel, prompt_thread: PromptThread, most: int, beside: bool
+) -> None:
+    thread, requests = prompt_thread if beside else None, make_requests(40)
+    decoder = Decoder(llama, max_rows=8, max_tokens=most, prefill_tokens=32, prompt_thread=thread)
     together, produced = 0, []
     for request in requests:
         decoder.add(request)

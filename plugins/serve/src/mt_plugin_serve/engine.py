@@ -1,7 +1,7 @@
-"""The thread of the model, which alone runs torch. Jobs and cancels go in by a queue, tokens come out in the event loop.
+"""The thread of the model, which runs torch. Jobs and cancels go in by a queue, tokens come out in the event loop.
 
 One decoder for each adapter, since rows of one step have the same weights; they step in turn. Prompts whose own tokens are scored are
-read piece by piece between the steps.
+read piece by piece between the steps. Where a CPU has processors to spare, a second thread takes prompts in beside the steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 from mt_core import MtError
 from mt_train import LoadedModel
-from mt_train.generation import Decoder, PromptScores, Request, TokenOutput, TokenScore
+from mt_train.generation import Decoder, PromptScores, PromptThread, Request, TokenOutput, TokenScore
 
 from .limits import Limits
 from .metrics import Metrics
@@ -55,7 +55,11 @@ class Engine:
         self.capacity = limits.max_rows + limits.max_queue
         loaded_of = {model.adapter: model.loaded for model in models}
         limits = replace(limits, cache_tokens=limits.cache_share(len(loaded_of)))
-        self._queues = [_AdapterQueue(adapter, loaded, limits, metrics) for adapter, loaded in loaded_of.items()]
+        # Decoders of several adapters take turns with the weights.
+        self._prompts = PromptThread.where_free(models.default.loaded.model) if models.several is None else None
+        self._queues = [
+            _AdapterQueue(adapter, loaded, limits, metrics, self._prompts) for adapter, loaded in loaded_of.items()
+        ]
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._closing = False
@@ -97,6 +101,8 @@ class Engine:
         self._inbox.put(end)
         if self._thread.is_alive():
             self._thread.join(seconds)
+        if self._prompts is not None:
+            self._prompts.close()
 
     def _queue_of(self, job: Job) -> _AdapterQueue:
         return next(queue for queue in self._queues if queue.adapter == job.model.adapter)
@@ -155,13 +161,22 @@ class Engine:
 class _AdapterQueue:
     """The jobs of one adapter, with the decoder that runs them: rows of one step have the same weights."""
 
-    def __init__(self, adapter: str | None, loaded: LoadedModel, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        adapter: str | None,
+        loaded: LoadedModel,
+        limits: Limits,
+        metrics: Metrics,
+        prompts: PromptThread | None = None,
+    ) -> None:
         self.adapter, self._loaded, self._metrics = adapter, loaded, metrics
+        self._limits, self._prompts = limits, prompts
         self.decoder = Decoder(
             loaded,
             max_rows=limits.max_rows,
             max_tokens=limits.cache_tokens,
             prefill_tokens=limits.prefill_tokens,
+            prompt_thread=prompts,
         )
         self._pace = Pace(limits.prefill_tokens)
         self._jobs: dict[int, Job] = {}
@@ -209,11 +224,17 @@ class _AdapterQueue:
         return events
 
     def _decode(self) -> JobEvents:
+        if self._prompts is not None:  # a piece delays nobody
+            return self._step(self._limits.prefill_tokens)
         running = sum(self._jobs[number].has_begun for number in self.decoder.running_requests)
         entering = len(self.decoder.entering_requests)
         before, began = self.decoder.prompt_tokens, time.perf_counter()
-        produced = self.decoder.step(prefill_tokens=self._pace.piece(running=running, entering=entering))
+        produced = self._step(self._pace.piece(running=running, entering=entering))
         self._pace.learn(time.perf_counter() - began, self.decoder.prompt_tokens - before, running=running)
+        return produced
+
+    def _step(self, piece: int) -> JobEvents:
+        produced = self.decoder.step(prefill_tokens=piece)
         self._metrics.steps += 1
         return [pair for output in produced for pair in self._pass_on(output)]
 

@@ -25,6 +25,7 @@ from mt_train.data.chunks import Progress, Share
 from mt_train.data.encoding import Rules, encode, refuse_bad_rows
 from mt_train.data.fetched_files import FetchedFiles
 from mt_train.data.file_hashes import MEMORY
+from mt_train.data.processors import count_processors
 from mt_train.data.remote_cache import RemoteCache
 from mt_train.data.row_statistics import RowStatistics
 from mt_train.data.samples import EncodedSamples
@@ -113,7 +114,7 @@ class Encoder:
         before = stat_files(files)
         about_rows = identity(self._parts, self._tokenizer, self._rules, files, root / MEMORY)
         return (
-            TokenCache(root, data.workers or processors(), first_notice, show_progress),
+            TokenCache(root, data.workers or count_processors(), first_notice, show_progress),
             about_rows,
             partial(_refuse_changed, before),
         )
@@ -142,11 +143,6 @@ def _refuse_changed(stats: Mapping[Path, os.stat_result]) -> None:
         now = path.stat()
         if (now.st_size, now.st_mtime_ns, now.st_ino) != (before.st_size, before.st_mtime_ns, before.st_ino):
             raise DataError(f"{path.absolute()} changed while it was encoded; leave it as it is, and start again")
-
-
-def processors() -> int:
-    """Count the processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from mt_train.generation.continuation import Continuer as Continuer
 from mt_train.generation.decoder import Decoder as Decoder
 from mt_train.generation.prompt_scores import PromptScores as PromptScores
+from mt_train.generation.prompt_thread import PromptThread as PromptThread
 from mt_train.generation.request import PromptIds as PromptIds
 from mt_train.generation.request import Request as Request
 from mt_train.generation.request import TokenOutput as TokenOutput

@@ -16,6 +16,7 @@ from mt_core.rows import MediaSpan
 from mt_train.generation.forward import Forward, last_logits, next_batch
 from mt_train.generation.intake import Intake, plan_intakes
 from mt_train.generation.loaded_model import LoadedModel
+from mt_train.generation.prompt_thread import PromptThread
 from mt_train.generation.request import Request, Row, TokenOutput
 from mt_train.generation.row_cache import RowCache
 from mt_train.generation.row_sampling import extend_rows
@@ -31,7 +32,8 @@ class Decoder:
 
     At most ``max_rows`` run at a time, and keys and values of all take at most ``max_tokens`` places of the cache (rows times the longest
     of them); the others wait in order. While rows run, prompts that are new are taken in by pieces of ``prefill_tokens`` tokens, one for
-    each step. ``forward`` is what every computation of the model goes through. After an exception of it a decoder is of no more use.
+    each step; with a ``prompt_thread`` they are computed there, and enter between two steps. ``forward`` is what every computation of the
+    model goes through. After an exception of it a decoder is of no more use.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Decoder:
         max_tokens: int | None = None,
         prefill_tokens: int = PREFILL_TOKENS,
         forward: Forward = last_logits,
+        prompt_thread: PromptThread | None = None,
     ) -> None:
         self._loaded, self._model, self._forward = loaded, loaded.model, forward
         self._max_rows, self._max_tokens, self._prefill_tokens = max_rows, max_tokens, prefill_tokens
@@ -51,6 +54,7 @@ class Decoder:
         self._intakes: deque[Intake] = deque()
         self._running: list[Row] = []
         self._cache = RowCache()
+        self._thread = prompt_thread
         self.prompt_tokens = 0
         """Tokens of prompts over which the model has been run so far, padding included."""
 
@@ -111,6 +115,8 @@ class Decoder:
         self._waiting = deque(row for row in self._waiting if row.number != number)
         for intake in self._intakes:
             intake.drop(number)
+        if self._thread is not None and self._thread.intake is not None and not any(self._thread.intake.wanted):
+            self._thread.take()
         self._intakes = deque(intake for intake in self._intakes if any(intake.wanted))
         self._leave({number})
 
@@ -124,13 +130,30 @@ class Decoder:
         if self._model.training:
             self._model.eval()
         delays = bool(self._running) or prefill_tokens is not None
+        tokens = prefill_tokens or self._prefill_tokens
+        if self._thread is not None and self._running:
+            self._begin_piece(self._thread, tokens)
         produced = self._advance() if self._running else []
         self._admit()
-        while self._intakes:
-            produced += self._take_in(prefill_tokens or self._prefill_tokens)
+        while self._intakes and not self._is_beside():
+            produced += self._take_in(tokens)
             if delays:
                 break
         return produced
+
+    def _begin_piece(self, thread: PromptThread, tokens: int) -> None:
+        """Let the thread compute, where it has nothing to do, a piece of the prompts that are first."""
+        self._admit()
+        if self._intakes and thread.intake is None:
+            intake = self._intakes[0]
+            thread.begin(intake, lambda: intake.take(self._model, self._forward, tokens))
+
+    def _is_beside(self) -> bool:
+        """Return whether the thread is still computing what would enter, and rows run meanwhile."""
+        thread = self._thread
+        if thread is None or not self._running:
+            return False
+        return thread.intake is None or not thread.is_done
 
     def _advance(self) -> list[TokenOutput]:
         last = [row.new[-1] for row in self._running]
@@ -208,9 +231,11 @@ class Decoder:
     def _take_in(self, tokens: int) -> list[TokenOutput]:
         """One piece of the prompts that are first; their rows run once they are whole."""
         intake = self._intakes[0]
-        before = intake.computed_tokens
-        logits_BV = intake.take(self._model, self._forward, tokens)
-        self.prompt_tokens += intake.computed_tokens - before
+        if self._thread is not None and self._thread.intake is intake:
+            logits_BV = self._thread.take()
+        else:
+            logits_BV = intake.take(self._model, self._forward, tokens)
+        self.prompt_tokens += intake.piece_tokens
         if logits_BV is None:
             return []
         self._intakes.popleft()

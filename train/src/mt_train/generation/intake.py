@@ -50,8 +50,8 @@ class Intake:
         """Places (rows times tokens) of a cache that all rows take together."""
         self._most_places = self.places if exact else None
         shared = 0 if whole else count_shared(self._prompts)
-        self.computed_tokens = 0
-        """Tokens over which the model has been run, padding included."""
+        self.piece_tokens = 0
+        """Tokens of the last piece, padding included."""
         self._begin(shared)
 
     def drop(self, number: int) -> None:
@@ -64,7 +64,7 @@ class Intake:
         size = ids_BT.shape[1] if self._whole else _divide(ids_BT.shape[1], max(1, tokens // len(ids_BT)))
         grid_here = None if grid_BT3 is None else grid_BT3[:, :size]
         batch = self._with_media(make_batch(ids_BT[:, :size], positions_BT[:, :size], grid_here), start)
-        self.computed_tokens += batch.input_ids.numel()
+        self.piece_tokens = batch.input_ids.numel()
         logits_BV = forward(model, batch.to(self._device), self.cache)
         if size < ids_BT.shape[1]:
             grid_left = None if grid_BT3 is None else grid_BT3[:, size:]

@@ -63,7 +63,7 @@ def _in_blocks(module: nn.Module, rows: int, device: torch.device, least: int | 
         yield
     finally:
         for layer in layers:
-            del layer.__dict__["forward"]
+            layer.__dict__.pop("forward", None)  # another thread's forward may have taken it away
 
 
 def _forward_in_blocks(layer: nn.Linear, rows: int, hidden: Tensor) -> Tensor:

@@ -103,7 +103,8 @@ class RowCache(KVCache):
         return max((kept.tensors[0].shape[0] * kept.tensors[0].shape[1] for kept in self._growing_layers()), default=0)
 
     def _growing_layers(self) -> list[GrowingLayer]:
-        return [state for state in self._state.values() if isinstance(state, GrowingLayer)]
+        states = tuple(self._state.values())  # at once: a thread that computes a prompt adds layers
+        return [state for state in states if isinstance(state, GrowingLayer)]
 
     def _padding(self) -> Tensor:
         first = next(_tensors(self.get(min(self._state))))

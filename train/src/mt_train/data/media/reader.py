@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +20,7 @@ from mt_core.media import Arrays, DescribesItems, Processor
 from mt_core.nn import Batch, MediaBatch
 from mt_core.rows import MediaItem, MediaSpan
 from mt_train.data.media.store import FeatureStore
+from mt_train.data.processors import count_processors
 
 MOST_THREADS = 8
 MOST_AHEAD = 64
@@ -39,7 +39,7 @@ class ShowsItems(Protocol):
 
 
 def _default_threads() -> int:
-    return min(MOST_THREADS, os.cpu_count() or 1)
+    return min(MOST_THREADS, count_processors())
 
 
 @dataclass(frozen=True)
