@@ -122,12 +122,19 @@ def texts(produced: Sequence[TokenOutput]) -> dict[int, tuple[list[int], str, st
     return found
 
 
+ALONE: dict[tuple[int, str], tuple[Any, LoadedModel, Request]] = {}
+"""Texts that several tests compare with; model and request stay, so that their numbers and words stand for them."""
+
+
 def decode_alone(loaded: LoadedModel, requests: Sequence[Request]) -> list[Any]:
     found = []
     for request in requests:
-        decoder = Decoder(loaded, max_rows=1)
-        number = decoder.add(request)
-        found.append(texts(finish(decoder))[number])
+        key = id(loaded), repr(request)
+        if key not in ALONE:
+            decoder = Decoder(loaded, max_rows=1)
+            number = decoder.add(request)
+            ALONE[key] = texts(finish(decoder))[number], loaded, request
+        found.append(ALONE[key][0])
     return found
 
 
@@ -218,7 +225,7 @@ def test_what_prompts_begin_with_is_computed_once(llama: LoadedModel) -> None:
     assert found[3] != found[4], "they are drawn apart"
 
 
-@pytest.mark.parametrize(("seed", "beside"), [*((seed, False) for seed in range(5)), (5, True), (6, True)])
+@pytest.mark.parametrize(("seed", "beside"), [(0, False), (1, False), (2, True)])
 def test_cancelled_rows_leave_no_row_and_no_place_behind(
     llama: LoadedModel, prompt_thread: PromptThread, seed: int, beside: bool
 ) -> None:
