@@ -85,6 +85,10 @@ CASES = {name: case for name, case in TESTED.items() if name in SAMPLED} | {
     "muon to another": {**case("muon", "zero3"), "then": {"stage": 0}},
     "galore to another": {**case("galore", "zero0"), "then": {"stage": "auto", "pipeline": 2}},
     "galore-adafactor to another": {**case("galore-adafactor", "zero3"), "then": {"stage": "auto", "pipeline": 2}},
+    "adafactor not relative": {
+        **case("adafactor", "zero0"),
+        "optimizer": {"name": "adafactor", "lr": 1e-3, "relative": False},
+    },
     "muon bf16": {**case("muon", "zero1"), "dtype": "bf16"},
     "muon bf16 pipeline": {**case("muon", "pipeline"), "dtype": "bf16"},
     "galore bf16 3": {**case("galore", "zero3"), "dtype": "bf16"},

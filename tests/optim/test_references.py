@@ -87,6 +87,17 @@ def test_torchs_optimizers_get_the_options_that_were_set(
     agree(build, name, values, lambda own: make(own, lr=1.0, foreach=True, **arguments), MATRICES + VECTORS)
 
 
+def test_adafactor_without_relative_steps_is_that_of_the_hugging_face_trainer(build: Any) -> None:
+    optimization = pytest.importorskip("transformers.optimization")
+    options = {"scale_parameter": False, "relative_step": False}  # those of its optim=adafactor
+    values = {"relative": False, "weight_decay": 0.1, "beta2_decay": -0.5}
+
+    def reference(own: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return optimization.Adafactor(own, lr=1.0, weight_decay=0.1, decay_rate=-0.5, **options)  # type: ignore[no-any-return]
+
+    agree(build, "adafactor", values, reference, [*MATRICES, *VECTORS, (3, 8, 6)])
+
+
 def test_lion_is_that_of_pytorch_optimizer(build: Any) -> None:
     library = pytest.importorskip("pytorch_optimizer")
     values = {"beta1": 0.8, "beta2": 0.95, "weight_decay": 0.3}

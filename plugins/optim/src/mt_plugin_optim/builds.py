@@ -88,10 +88,12 @@ def _extra(name: str) -> Iterator[None]:
 
 
 def build_adafactor(config: Any, groups: list[dict[str, Any]]) -> Optimizer:
-    """torch's Adafactor, with the library's own least gradient."""
+    """torch's Adafactor, with the library's own least gradient; our own where steps are not relative to the weights."""
     import torch
 
     options = options_of(config)
+    if not options.pop("relative"):
+        return rule("adafactor", "Adafactor")(config, groups)  # type: ignore[return-value]
     return torch.optim.Adafactor(groups, **{**options, "eps": (None, options["eps"])}, foreach=False)
 
 

@@ -146,10 +146,14 @@ class SparseAdamConfig(GroupOptions):
 
 
 class AdafactorConfig(GroupOptions):
-    """torch's form: relative steps, bounded by ``lr``."""
+    """torch's form: relative steps, bounded by ``lr``; or steps of ``lr`` alone."""
 
     lr: float = _rate(1e-2)
     weight_decay: float = _decay(0.0)
+    relative: bool = Field(
+        True,
+        description="steps are a share of a weight's root mean square; false: of length lr, as in the Hugging Face Trainer",
+    )
     beta2_decay: float = Field(
         -0.8, ge=-2, lt=0, description="1 - t to this power is the decay of the squares' mean (t: updates)"
     )
