@@ -84,6 +84,11 @@ class TestFineTuning(BaseObjectiveConformance):
     options = {"label_smoothing": 0.1, "z_loss": 1e-4, "token_accuracy": True}
 
 
+class TestDynamicFineTuning(BaseObjectiveConformance):
+    plugin, name, launches = plugin, "sft", False
+    options = {"loss": "dft", "token_accuracy": True}
+
+
 class TestAdamW(BaseOptimizerConformance):
     plugin, name, launches = plugin, "adamw", False
 

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import nn
 
 from mt_core import DataError, Rejected, Sample
 from mt_train.config.data import DataConfig
@@ -377,6 +380,44 @@ def test_a_batch_equals_the_naive_one(
     columns = [tensor.flatten().tolist() for tensor in tensors]
     assert list(zip(*columns, strict=True)) == list(naive_places(rows, length, tokenizers["byte"].pad_id))
     assert objective.count(batch) == sum(sum(sample.trained[1:]) for row in rows for sample in row)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_dynamic_fine_tuning_weighs_each_token_by_its_probability(
+    bias: bool, build: Any, tokenizers: dict[str, Any]
+) -> None:
+    """Value and gradient of https://arxiv.org/abs/2508.05629 in float64; evaluations have the cross-entropy."""
+    template = build_template(tokenizers["byte"])
+    objective, plain = (
+        build("objective", "sft", values, tokenizer=tokenizers["byte"], template=template)
+        for values in ({"loss": "dft"}, {})
+    )
+    torch.manual_seed(0)
+    head, hidden = nn.Linear(8, 300, bias=bias), torch.randn(2, 9, 8, requires_grad=True)
+    samples = [
+        [Sample([5, 6, 7, 8, 9], [False, False, True, True, True], "a")],
+        [Sample([8, 9, 7], [False, True, True], "b")],
+    ]
+    batch = objective.collate(samples, length=9).with_index()
+    found = objective.loss(hidden, head, batch)
+    own = torch.autograd.grad(found.loss_sum, [hidden, head.weight])
+
+    there, weight = hidden.detach().double().requires_grad_(), head.weight.detach().double().requires_grad_()
+    logits = there @ weight.T + (head.bias.double() if bias else 0.0)
+    is_trained = batch.labels != -100
+    logps = logits.log_softmax(-1)[is_trained].gather(1, batch.labels[is_trained][:, None])
+    loss = -(logps.detach().exp() * logps).sum()
+    assert float(found.loss_sum.detach()) == pytest.approx(float(loss.detach()), rel=1e-6)
+    for one, other in zip(own, torch.autograd.grad(loss, [there, weight]), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-8)
+    assert float(found.metrics["nll"][0]) == pytest.approx(-float(logps.detach().sum()), rel=1e-6)
+    head.eval()
+    assert torch.equal(objective.loss(hidden, head, batch).loss_sum, plain.loss(hidden, head, batch).loss_sum)
+
+
+def test_dynamic_fine_tuning_has_no_other_terms(component: Any) -> None:
+    with pytest.raises(ValidationError, match="loss=dft has no other terms; leave out label_smoothing and z_loss"):
+        component("objective", "sft").config(loss="dft", z_loss=1e-4)
 
 
 def test_padding_uses_no_row_of_its_own_where_the_tokenizer_has_none(build: Any, tokenizers: dict[str, Any]) -> None:

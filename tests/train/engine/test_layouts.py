@@ -44,6 +44,7 @@ OWN |= {"sub_group_size": 700, "stage3_prefetch_bucket_size": 100, "stage3_max_l
 OWN |= {"stage3_max_reuse_distance": 100, "use_multi_rank_bucket_allreduce": False}
 """DeepSpeed's own options, small enough that everything goes in several pieces, each to its rank."""
 
+DFT = {"name": "sft", "loss": "dft"}
 FP8 = {"matmul": "fp8", "fp8_min_size": 1}
 
 CASES: dict[str, dict[str, Any]] = {
@@ -82,6 +83,9 @@ CASES: dict[str, dict[str, Any]] = {
     "tiles0": {"stage": 0, "train": {"mlp_tile_tokens": 20}},
     "tiles3": {"stage": 3, "recompute": "selective", "train": {"mlp_tile_tokens": 20}},
     "sequence-tiles": {"stage": 3, "sequence": 2, "recompute": "selective", "train": {"mlp_tile_tokens": 20}},
+    **{f"dft{stage}": {"stage": stage, "objective": DFT} for stage in (0, 3)},
+    "sequence-dft": {"stage": 1, "sequence": 2, "objective": DFT},
+    "pipeline-dft": {"stage": "auto", "pipeline": 2, "micro": 2, "objective": DFT, "steps": 3},
     "gathers": {"stage": 3, "do": "gathers"},
     "tied": {"stage": 0, "model": {"tie_embeddings": True}},
     "tied3": {"stage": 3, "model": {"tie_embeddings": True}},
@@ -242,6 +246,7 @@ def test_zero_stages_agree_to_1e_6_with_accumulation(results: dict[str, Any]) ->
         *("zero0-packed", "zero3-packed", "tied", "tied3"),
         *(f"sequence{stage}" for stage in STAGES),
         *("sequence0-packed", "sequence3-packed", "sequence-odd", "sequence-one-head", "sequence-recompute"),
+        *("dft0", "dft3", "sequence-dft", "pipeline-dft"),
     ],
 )
 def test_two_processes_equal_one_for_the_same_global_batch(one: dict[str, Any], two: dict[str, Any], case: str) -> None:

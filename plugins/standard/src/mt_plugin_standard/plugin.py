@@ -24,7 +24,7 @@ from .datasets.demo import DemoConfig, build_demo
 from .datasets.jsonl import JsonlConfig, build_jsonl, jsonl_files
 from .datasets.text import TextConfig, build_text, text_files
 from .loss_line import LossLineConfig, build_loss_line
-from .objectives.config import TokenLossConfig
+from .objectives.config import FineTuningConfig, TokenLossConfig
 from .optimizer import AdamWConfig, build_adamw
 from .schedules import ConstantConfig, CosineConfig, build_constant, build_cosine
 from .tokenizers.byte import ByteConfig, build_byte
@@ -113,7 +113,7 @@ def mt_objectives() -> list[ObjectiveComponent]:
         ),
         ObjectiveComponent(
             name="sft",
-            config=TokenLossConfig,
+            config=FineTuningConfig,
             build=_build_sft,
             summary="supervised fine-tuning: loss on the answers of a conversation, or on 'response' given 'prompt'",
             source="https://arxiv.org/abs/2203.02155",
@@ -209,7 +209,7 @@ def _build_pretrain(config: TokenLossConfig, *, tokenizer: Tokenizer, template: 
     return Pretrain(tokenizer, template, **config.arguments(tokenizer))
 
 
-def _build_sft(config: TokenLossConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
+def _build_sft(config: FineTuningConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
     from .objectives.sft import SupervisedFineTuning
 
     return SupervisedFineTuning(tokenizer, template, **config.arguments(tokenizer))

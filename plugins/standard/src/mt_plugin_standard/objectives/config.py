@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -65,3 +65,24 @@ class TokenLossConfig(MtConfig):
                 " that differ in their first token, white space included"
             )
         return TokenScores((first, second))
+
+
+class FineTuningConfig(TokenLossConfig):
+    """Options of a token's loss, of which there are two in fine-tuning."""
+
+    loss: Literal["cross-entropy", "dft"] = Field(
+        "cross-entropy",
+        description="of a trained token: cross-entropy, or that times the token's probability (DFT, https://arxiv.org/abs/2508.05629)",
+    )
+
+    @model_validator(mode="after")
+    def _one_loss(self) -> Self:
+        if self.loss == "dft" and (self.label_smoothing or self.z_loss):
+            raise ValueError(
+                "loss=dft has no other terms; leave out label_smoothing and z_loss, or set loss to cross-entropy"
+            )
+        return self
+
+    def arguments(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Return what ``SupervisedFineTuning`` takes; see ``TokenLossConfig``."""
+        return {**super().arguments(tokenizer), "dynamic": self.loss == "dft"}

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from mt_core import ManyConversations, Rejected, Row, Sample, conversation
-from mt_core.nn import TokenObjective
+from mt_core.nn import LossSums, TokenObjective, token_logprobs
 
 from .tokenised import tokenised_sample
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from mt_core.nn import Batch
     from mt_core.protocols import Template, Tokenizer
     from mt_core.rows import Encoded, Message
 
@@ -19,9 +24,9 @@ if TYPE_CHECKING:
 class SupervisedFineTuning(TokenObjective):
     """Rows that are conversations (``prompt`` and ``response``, ``messages`` …), written down by the run's template."""
 
-    def __init__(self, tokenizer: Tokenizer, template: Template, **figures: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: Template, *, dynamic: bool = False, **figures: Any) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0, **figures)
-        self._template = template
+        self._template, self._dynamic = template, dynamic
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a conversation; an empty answer is rejected. Raises ``DataError`` for a row that has no shape, or no template."""
@@ -38,6 +43,26 @@ class SupervisedFineTuning(TokenObjective):
         encoded = iter(self._template.encode_many([each for each in found if isinstance(each, list)]))
         pairs = zip(found, rows, strict=True)
         return [_sample(next(encoded), each, row["id"]) if isinstance(each, list) else each for each, row in pairs]
+
+    def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
+        """Sum of the losses of the trained tokens; see ``TokenObjective``. In training perhaps that of DFT, with the figure ``nll``."""
+        if not self._dynamic:
+            return super().loss(hidden, head, batch)
+        if not head.training:
+            plain = super().loss(hidden, head, batch)
+            figures = {"nll": (plain.loss_sum.detach(), plain.token_count), **plain.metrics}  # a run keeps its figures
+            return LossSums(plain.loss_sum, plain.token_count, figures)
+        hidden_nD, labels_n = batch.select_trained(hidden)
+        weights_n = hidden_nD.new_ones(len(labels_n), dtype=torch.float32)
+        if batch.weights is not None:
+            weights_n = batch.weights.reshape(-1)[batch.index_n()]
+        logps_n, _ = token_logprobs(head, hidden_nD, labels_n)
+        losses_n = -logps_n.detach().exp() * logps_n
+        count = weights_n.sum()
+        figures = {"nll": (-(logps_n.detach() * weights_n).sum(), count)}
+        if self.scores is not None:
+            figures |= self.scores.of(head, hidden_nD, labels_n, weights_n)
+        return LossSums((losses_n * weights_n).sum(), count, figures)
 
 
 def _turns(row: Row) -> list[Message] | Sample | Rejected:

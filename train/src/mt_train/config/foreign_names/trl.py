@@ -47,6 +47,7 @@ TRL = {
         "f_alpha_divergence_coef"
     ),
     "--objective.loss; with DPO, as in '{name: discopop, tau: 0.05}'": "discopop_tau",
+    "--objective.loss dft; with --objective sft": "use_dft_loss enable_dft_loss",
     "--objective.wpo; with --objective dpo": "use_weighting",
     "--objective.ld-alpha; with --objective dpo": "ld_alpha",
     "--objective.sft; with --objective dpo": "rpo_alpha",
@@ -101,7 +102,6 @@ TRL = {
     "without a counterpart; chat templates are rendered with their own defaults": "chat_template_kwargs",
     "without a counterpart; no objective has this loss": (
         "vespo_* off_policy_mask_threshold sapo_* tau_pos tau_neg top_entropy_quantile entropy_* use_adaptive_entropy"
-        " use_dft_loss enable_dft_loss"
     ),
     "without a counterpart; answers are drawn in one turn": "max_tool_calling_iterations tools environment_factory",
     "without a counterpart; no objective learns from a teacher model": ("lmbda seq_kd teacher_*"),
