@@ -372,7 +372,7 @@ def test_the_first_of_several_steps_has_ratios_of_1_at_any_temperature(model: An
     assert (figures["clipped_low"], figures["clipped_high"], figures["ratio_far"]) == (0.0, 0.0, 0.0)
 
 
-LOSSES = ["clip", "sequence", "whole", "cispo"]
+LOSSES = ["clip", "sequence", "whole", "cispo", "soft"]
 MEANS = ["token", "answer", "constant", "prompt"]
 
 
@@ -477,7 +477,7 @@ def test_options_that_do_not_go_together_are_refused_with_the_way_out(case: str)
 
 
 def test_a_preset_is_grpo_with_other_defaults_and_the_same_bounds() -> None:
-    for name in ("dr-grpo", "dapo", "rloo", "reinforce-plus-plus", "gspo", "cispo", "remax", "gdpo"):
+    for name in ("dr-grpo", "dapo", "rloo", "reinforce-plus-plus", "gspo", "cispo", "sapo", "remax", "gdpo"):
         config = COMPONENTS[name].config
         assert issubclass(config, GrpoConfig)
         assert config().model_dump() != GrpoConfig().model_dump()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mt_plugin_alignment.kl import estimate_kl
-from mt_plugin_alignment.policy import answer_ratios, cispo_loss, clipped_loss, ratios
+from mt_plugin_alignment.policy import answer_ratios, cispo_loss, clipped_loss, ratios, soft_loss
 
 LENGTHS = (5, 2, 7)
 LOW, HIGH = 0.2, 0.28
@@ -97,6 +97,23 @@ def test_ratios_of_whole_answers_are_products() -> None:
         return mean_of_answers(clipped_loss(ratios_n, gained[DOCUMENT_N, 0], low=LOW, high=HIGH))
 
     assert_same(ours, theirs, logps)
+
+
+def test_a_soft_gate_is_that_of_sapo_and_has_the_gradient_of_the_ratio_at_1() -> None:
+    """Equations 5 and 6 of https://arxiv.org/abs/2511.20347, with temperatures by the sign of the advantage."""
+    logps, old, gained = drawn()
+    gained_n, heat = gained.expand_as(logps)[MASK_AT], torch.where(gained > 0, 0.8, 1.4).double()
+
+    def theirs(logps_AT: Tensor) -> Tensor:
+        gate = 4 / heat / (1 + torch.exp(-heat * (torch.exp(logps_AT - old) - 1)))
+        return -(gate * gained)[MASK_AT].mean()
+
+    def ours(own: Tensor) -> Tensor:
+        return soft_loss(ratios(own, old[MASK_AT]), gained_n, positive=0.8, negative=1.4).mean()
+
+    assert_same(ours, theirs, logps)
+    found = gradient(soft_loss(ratios(logps, logps.detach()), gained, positive=0.8, negative=1.4).sum(), logps)
+    assert found.flatten().tolist() == pytest.approx((-gained).expand_as(logps).flatten().tolist(), rel=1e-10)
 
 
 def test_every_token_keeps_a_gradient_with_cispo() -> None:

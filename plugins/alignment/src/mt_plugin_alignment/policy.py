@@ -53,6 +53,15 @@ def clipped_loss(
     return losses_n.minimum(-dual * advantages_n).where(advantages_n < 0, losses_n)
 
 
+def soft_loss(ratios_n: Tensor, advantages_n: Tensor, *, positive: float, negative: float) -> Tensor:
+    """Return -4 σ(τ(ρ - 1)) A / τ, (n,): SAPO (https://arxiv.org/abs/2511.20347, equation 6), with τ by the sign of A.
+
+    At ρ = 1 it has the gradient of ρA; the further a ratio is from 1, the less its token is learned from, without a bound.
+    """
+    heat_n = torch.where(advantages_n > 0, positive, negative)
+    return -4 * (heat_n * (ratios_n - 1)).sigmoid() * advantages_n / heat_n
+
+
 def cispo_loss(ratios_n: Tensor, logps_n: Tensor, advantages_n: Tensor, *, low: float, high: float) -> Tensor:
     """Return -sg(clip(ρ, 1 - low, 1 + high)) A log π, (n,): CISPO (https://arxiv.org/abs/2506.13585, equations 4 and 5).
 

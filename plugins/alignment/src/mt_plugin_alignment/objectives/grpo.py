@@ -17,7 +17,7 @@ from mt_core.nn import Batch, LossSums, token_logprobs
 
 from ..advantages import importance_weights
 from ..kl import estimate_kl
-from ..policy import MOST, answer_ratios, are_far, cispo_loss, clipped_loss, ratios
+from ..policy import MOST, answer_ratios, are_far, cispo_loss, clipped_loss, ratios, soft_loss
 from .answers import OLD, REFERENCE, SAMPLED, Record
 from .credit import Credit
 from .group_writer import GroupWriter, refuse_other_records
@@ -134,6 +134,8 @@ class GrpoObjective(OnlineObjective):
             if self._config.kl_in == "loss":
                 costs_n = self._config.kl * estimate_kl(logps_n, reference_n, self._config.estimator)
                 losses_n, figures["kl_loss"] = losses_n + costs_n, costs_n
+        if self._config.entropy_weight:
+            losses_n = losses_n - self._config.entropy_weight * entropy_n
         if WEIGHT in batch.documents:
             losses_n = losses_n * batch.documents[WEIGHT][batch.document_n()]
         tokens = torch.tensor(float(len(labels_n)), device=hidden.device)
@@ -143,7 +145,7 @@ class GrpoObjective(OnlineObjective):
     def _ratios(self, logps_n: Tensor, old_n: Tensor, batch: Batch) -> Tensor:
         """Return the ratios of tokens, or for each the one of its answer."""
         loss = self._config.loss
-        if loss in ("clip", "cispo"):
+        if loss in ("clip", "cispo", "soft"):
             return ratios(logps_n, old_n)
         return answer_ratios(logps_n, old_n, batch.document_n(), batch.document_sums, whole=loss == "whole")
 
@@ -151,12 +153,16 @@ class GrpoObjective(OnlineObjective):
         config = self._config
         if config.loss == "cispo":
             return cispo_loss(ratios_n, logps_n, gained_n, low=config.clip_low, high=config.clip_high)
+        if config.loss == "soft":
+            return soft_loss(ratios_n, gained_n, positive=config.soft_positive, negative=config.soft_negative)
         return clipped_loss(ratios_n, gained_n, low=config.clip_low, high=config.clip_high, dual=config.dual_clip)
 
     def _shares(self, ratios_n: Tensor, gained_n: Tensor) -> dict[str, Tensor]:
         """Return the ratios, and which of them were held, or are far from 1."""
         is_low, is_high = ratios_n < 1 - self._config.clip_low, ratios_n > 1 + self._config.clip_high
-        if self._config.loss != "cispo":  # which holds a weight, whatever its token gained
+        if self._config.loss == "soft":  # which has no bounds
+            is_low = is_high = torch.zeros_like(is_low)
+        elif self._config.loss != "cispo":  # which holds a weight, whatever its token gained
             is_low, is_high = is_low & (gained_n < 0), is_high & (gained_n > 0)
         return {"clipped_low": is_low, "clipped_high": is_high, "ratio": ratios_n, "ratio_far": are_far(ratios_n)}
 

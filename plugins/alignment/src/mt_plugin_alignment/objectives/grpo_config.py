@@ -35,10 +35,23 @@ class GrpoConfig(AnswerOptions):
         description="mean over tokens (DAPO), over answers of their own means (GRPO), over all places (Dr. GRPO), or over prompts of the"
         " means of their tokens",
     )
-    loss: Literal["clip", "sequence", "whole", "cispo"] = Field(
+    loss: Literal["clip", "sequence", "whole", "cispo", "soft"] = Field(
         "clip",
-        description="clipped ratios of tokens (PPO), the mean one of an answer (GSPO), the product over it (RLOO), or clipped weights of"
-        " log-probabilities (CISPO)",
+        description="clipped ratios of tokens (PPO), the mean one of an answer (GSPO), the product over it (RLOO), clipped weights of"
+        " log-probabilities (CISPO), or ratios of tokens through a sigmoid (SAPO)",
+    )
+    soft_positive: float = Field(
+        1.0,
+        gt=0,
+        le=1000,
+        description="τ of loss soft for better answers: how fast a token's weight falls as its ratio leaves 1",
+    )
+    soft_negative: float = Field(1.05, gt=0, le=1000, description="τ of loss soft for worse answers")
+    entropy_weight: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="weight of a bonus for choices that are undecided (per nat), in the mean of the loss",
     )
     clip_low: float = Field(0.2, gt=0, le=1, description="ε: how much less likely a token may become at no cost")
     clip_high: float = Field(
@@ -113,8 +126,8 @@ class GrpoConfig(AnswerOptions):
         """Tell what does not go together in the loss."""
         if self.kl_in != "loss" and self.estimator != "k1":
             yield f"kl_estimator {self.estimator} goes with kl_in loss; in the {self.kl_in} it is k1"
-        if self.loss == "cispo" and self.dual_clip:
-            yield "dual_clip bounds a clipped loss, and loss is cispo; leave it out"
+        if self.loss in ("cispo", "soft") and self.dual_clip:
+            yield f"dual_clip bounds a clipped loss, and loss is {self.loss}; leave it out"
         if self.importance != "none" and (self.temperature != 1 or self.top_p is not None or self.top_k):
             yield (
                 f"importance {self.importance} compares with log-probabilities of a sampler, which are over all tokens at temperature 1;"

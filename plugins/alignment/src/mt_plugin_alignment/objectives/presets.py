@@ -44,6 +44,9 @@ GspoConfig = _preset("GspoConfig", loss="sequence", mean="answer", clip_low=3e-4
 CispoConfig = _preset("CispoConfig", loss="cispo", clip_low=1.0, clip_high=4.0, updates=4)
 """CISPO (https://arxiv.org/abs/2506.13585): no lower bound, and the upper one of https://arxiv.org/abs/2510.13786."""
 
+SapoConfig = _preset("SapoConfig", loss="soft", mean="answer", updates=4)
+"""SAPO (https://arxiv.org/abs/2511.20347): a soft gate instead of bounds; temperatures are the paper's."""
+
 RemaxConfig = _preset("RemaxConfig", group=1, baseline="greedy", scale="none", kl_in="returns")
 """ReMax (https://arxiv.org/abs/2310.10505): one answer to a prompt, against the greedy one."""
 

@@ -78,6 +78,12 @@ CRITIC_FREE: tuple[ObjectiveComponent, ...] = (
         "cispo", presets.CispoConfig, "2506.13585", "GRPO in which clipped tokens keep a gradient, for several updates"
     ),
     _offer(
+        "sapo",
+        presets.SapoConfig,
+        "2511.20347",
+        "GRPO with a soft gate on each ratio instead of bounds, for several updates",
+    ),
+    _offer(
         "remax", presets.RemaxConfig, "2310.10505", "one answer to each prompt, against the reward of the greedy answer"
     ),
     _offer("gdpo", presets.GdpoConfig, "2601.05242", "GRPO that compares each of several rewards by itself"),

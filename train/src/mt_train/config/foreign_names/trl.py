@@ -62,6 +62,9 @@ TRL = {
     f"--objective.clip-low and --objective.clip-high{_ROLLOUT}": "epsilon cliprange",
     "--objective.clip-high; with --objective cispo less 1, as the bound is 1 + clip-high there": "epsilon_high",
     f"--objective.dual-clip{_ROLLOUT}": "delta",
+    "--objective.soft-positive; with --objective sapo": "sapo_temperature_pos tau_pos",
+    "--objective.soft-negative; with --objective sapo": "sapo_temperature_neg tau_neg",
+    "--objective.entropy-weight; in the mean of the loss, which is theirs with --objective.mean token": "entropy_coef",
     f"--objective.scale{_ROLLOUT}": "scale_rewards",
     "--objective.scale batch; with --objective rloo": "normalize_advantages",
     "--objective.normalise; each, as in --objective gdpo, is normalize_then_sum": "multi_objective_aggregation",
@@ -101,7 +104,7 @@ TRL = {
     "without a counterpart; the reference is the model of step 0 throughout": "sync_ref_model ref_model_*",
     "without a counterpart; chat templates are rendered with their own defaults": "chat_template_kwargs",
     "without a counterpart; no objective has this loss": (
-        "vespo_* off_policy_mask_threshold sapo_* tau_pos tau_neg top_entropy_quantile entropy_* use_adaptive_entropy"
+        "vespo_* off_policy_mask_threshold top_entropy_quantile entropy_* use_adaptive_entropy"
     ),
     "without a counterpart; answers are drawn in one turn": "max_tool_calling_iterations tools environment_factory",
     "without a counterpart; no objective learns from a teacher model": ("lmbda seq_kd teacher_*"),
