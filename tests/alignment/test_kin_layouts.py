@@ -15,6 +15,7 @@ KIN: dict[str, dict[str, Any]] = {
     "rloo": {"name": "rloo", "updates": 2, "kl": 0.2},
     "reinforce": {"name": "reinforce-plus-plus", "group": 2, "kl": 0.2, "mean": "constant"},
     "remax": {"name": "remax", "group": 2, "mean": "prompt", "importance": "token", "updates": 2},
+    "sapo": {"name": "sapo", "group": 2, "updates": 2, "entropy_weight": 0.1},
     "dapo": {
         "name": "dapo",
         "group": 2,

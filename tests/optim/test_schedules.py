@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from transformers.optimization import get_linear_schedule_with_warmup
+from transformers.optimization import get_linear_schedule_with_warmup, get_scheduler
 
 from mt_core import UsageError
 
@@ -48,6 +48,26 @@ def test_a_line_with_a_floor_of_one_update_is_that_of_the_trainer(build: Any, to
     """What docs/from-trainer.md says of ``--schedule.floor-ratio``; theirs is transformers' own function."""
     theirs = by_torch(lambda o: get_linear_schedule_with_warmup(o, 0, total), total)
     assert factors(build, "linear", total, warmup_ratio=0, floor_ratio=1 / total) == pytest.approx(theirs, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "options", "name", "values"),
+    [
+        ("cosine", {}, "cosine-restarts", {"cycles": 1}),
+        ("cosine_with_restarts", {}, "cosine-restarts", {"cycles": 1}),
+        ("polynomial", {"lr_end": 0.1, "power": 2.5}, "polynomial", {"power": 2.5, "floor_ratio": 0.1}),
+        ("polynomial", {"lr_end": 0.0}, "polynomial", {"power": 1.0}),
+        ("inverse_sqrt", {}, "inverse-sqrt", {"timescale": 10_000}),
+        ("warmup_stable_decay", {"num_decay_steps": 9}, "wsd", {"form": "cosine", "decay_steps": 9}),
+    ],
+)  # fmt: skip
+def test_schedules_by_the_trainers_names_are_its_own(
+    build: Any, theirs: str, options: dict[str, Any], name: str, values: dict[str, Any]
+) -> None:
+    """What the table of docs/from-trainer.md says: N steps there are the first N of N + 1 here."""
+    found = by_torch(lambda o: get_scheduler(theirs, o, 0, 30, scheduler_specific_kwargs=options), 30)
+    ours = factors(build, name, 31, warmup_ratio=0, **values)
+    assert ours[:30] == pytest.approx(found, abs=1e-12)
 
 
 def test_restarts_are_those_of_torch_for_each_cycle(build: Any) -> None:

@@ -51,7 +51,7 @@ LLAMA_FACTORY = {
     "--train.matmul fp8": "fp8 fp8_*",
     "--objective.beta": "pref_beta",
     "--objective.loss; orpo and simpo are objectives": "pref_loss",
-    "--objective.loss; as in '[{name: sigmoid, weight: 1}, {name: bco-pair, weight: 0.5}]'": "pref_bco_weight",
+    "--objective.loss; as in '[{name: sigmoid}, {name: bco-pair, weight: 0.5}]', without a running mean of rewards": "pref_bco_weight",
     "--objective.sft; with --objective dpo": "pref_ftx",
     "--objective.gamma; with --objective simpo": "simpo_gamma",
     "--objective.loss; as in '{name: sigmoid, label_smoothing: 0.1}'": "dpo_label_smoothing",

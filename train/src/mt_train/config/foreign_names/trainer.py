@@ -22,7 +22,7 @@ TRAINER = {
     "--train.kernels liger": "use_liger_kernel liger_kernel_config",
     "--train.attention": "attn_implementation",
     "--train.tf32": "tf32",
-    "--optimizer": "optim",
+    "--optimizer; adafactor is that with --optimizer.relative false": "optim",
     "--optimizer; its options are keys below it": "optim_args optimizers",
     "--optimizer; galore, apollo and muon choose the matrices themselves": "optim_target_modules",
     "--optimizer.lr": "learning_rate",
