@@ -93,6 +93,14 @@ def test_a_path_in_the_place_of_a_name_is_met_with_its_key(
             find_offer(load_plugins(), kind, odd)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"), [("model", "--model.weights"), ("dataset", "--dataset hf --dataset.path")]
+)
+def test_a_name_on_the_hub_in_the_place_of_a_name_is_met_with_its_options(kind: str, options: str) -> None:
+    with pytest.raises(UnknownComponentError, match=rf"may be a name on the Hub: {options} acme/one-7B@main gives it$"):
+        find_offer(load_plugins(), kind, "acme/one-7B@main")
+
+
 def test_a_name_that_nobody_offers_is_answered_with_the_nearest() -> None:
     assert distribution_of("adapter", "dorra") is None
     with pytest.raises(UnknownComponentError, match="Did you mean"):

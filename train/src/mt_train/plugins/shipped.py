@@ -14,7 +14,7 @@ from mt_core.errors import UnknownComponentError
 from mt_core.plugins.host import Offer, PluginHost
 from mt_core.plugins.metadata import canonicalize, words
 from mt_train.config.foreign_answers import answer_component
-from mt_train.plugins.hub import is_there
+from mt_train.plugins.hub import is_name, is_there
 
 FILE = "shipped.json"
 PATHS = {
@@ -24,6 +24,8 @@ PATHS = {
     "adapter": "adapter.weights",
 }
 """Kind → the key for a path, which is easily given in the place of a name."""
+HUB = {"model": "--model.weights", "dataset": "--dataset hf --dataset.path"}
+"""Kind → the options for a name on the Hub, which other programs take in the same place."""
 
 
 def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
@@ -44,6 +46,10 @@ def find_offer(host: PluginHost, kind: str, name: str) -> Offer:
         if (key := PATHS.get(kind)) is not None and is_there(Path(name)):
             raise UnknownComponentError(
                 f"no {words(kind)} is named {name!r}, which is a path here: --{key} {name} gives it"
+            ) from error
+        if (options := HUB.get(kind)) is not None and is_name(name):
+            raise UnknownComponentError(
+                f"no {words(kind)} is named {name!r}, which may be a name on the Hub: {options} {name} gives it"
             ) from error
         if (answer := answer_component(kind, canonicalize(name))) and host.offers(kind):
             raise UnknownComponentError(f"no {words(kind)} named {name!r}. {answer}") from error

@@ -18,7 +18,7 @@ LLAMA_FACTORY = {
     "--adapter oft": "oft_rank oft_target",
     "--adapter.blocks; with --adapter freeze": "freeze_trainable_layers",
     "--adapter.also; with --adapter freeze": "freeze_extra_modules",
-    "--train.enable; with --adapter freeze and --adapter.blocks 0": "freeze_trainable_modules",
+    "--adapter.also; with --adapter freeze and --adapter.blocks 0, as in '[model.layers.3.self_attn.*]'": "freeze_trainable_modules",
     "--train.enable; patterns of parameters": "additional_target",
     "--train.disable; as in '[media.*.encoder.*]'": "freeze_vision_tower freeze_multi_modal_projector freeze_language_model",
     "--quantizer; nf4, fp4 or int8": "quantization_bit quantization_method quantization_type",
