@@ -154,13 +154,9 @@ class AdafactorConfig(GroupOptions):
         True,
         description="steps are a share of a weight's root mean square; false: of length lr, as in the Hugging Face Trainer",
     )
-    beta2_decay: float = Field(
-        -0.8, ge=-2, lt=0, description="1 - t to this power is the decay of the squares' mean (t: updates)"
-    )
+    beta2_decay: float = _beta2_decay()
     eps: float = Field(1e-3, gt=0, description="least root mean square of a weight, of which steps are a share")
-    d: float = Field(
-        1.0, ge=1, description="largest root mean square of an update, before the rate (units of the weights)"
-    )
+    d: float = Field(1.0, ge=1, description="largest root mean square of an update, before the rate")
 
 
 class LomoConfig(GroupOptions):
