@@ -9,7 +9,7 @@ from .factored import divide_by_squares, excess, start_squares
 from .rule import Group, RuleOptimizer, State, decay_weight
 
 SQUARE_EPS = 1e-30
-"""What is added to squared gradients: the paper's and the Trainer's."""
+"""Added to squared gradients, as in the paper and in the Trainer."""
 
 
 class Adafactor(RuleOptimizer):
