@@ -456,6 +456,8 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "no sum": ({"normalise": "each", "kl": 0.1, "kl_in": "reward"}, "normalise each has no sum to take anything off"),
     "k3 in the reward": ({"kl_in": "reward", "kl_estimator": "k3"}, "kl_estimator k3 goes with kl_in loss"),
+    "bounds without an effect": ({"loss": "soft", "clip_high": 0.4}, "clip_high 0.4 does nothing where loss is soft"),
+    "temperatures without an effect": ({"soft_negative": 2.0}, "soft_negative 2.0 does nothing where loss is clip"),
     "dual weights": ({"loss": "cispo", "dual_clip": 3.0}, "dual_clip bounds a clipped loss, and loss is cispo"),
     "a cut distribution": (
         {"importance": "token", "top_p": 0.9},
