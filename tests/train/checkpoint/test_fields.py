@@ -53,6 +53,7 @@ WITHIN: list[tuple[str, Any]] = [
     ("data", {"sha256": "x", "rows": "many"}),
     ("data", {"rows": 3}),
     ("base", {"model.safetensors": 3}),
+    ("began", {"directory": "/work", "run": None}),
     ("pending", {"step": 1}),
     ("total_steps", 0),
     ("seconds", -0.5),

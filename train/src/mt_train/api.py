@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from os.path import normpath
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from mt_core.files import is_remote
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_train.assemble.choice import chosen_checkpoints
+from mt_train.assemble.directory import working_in_directory
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.remote_run import fetch_run
@@ -104,12 +106,15 @@ def train(
             resume, output = str(fetch_run(resume, None if output in ("auto", None) else Path(expand(output)))), "auto"
         if output != "auto":
             raise UsageError("resume goes on in the run's own folder; leave out output")
-        resolved, checkpoint = resolve_resumed(Layers.of(layers, host.kinds).raw, Path(expand(resume)), host)
-        folder = checkpoint.parent.parent
-        if is_finished(folder, resolved.config, checkpoint):
-            completed = describe_finished(folder, checkpoint)
-            raise UsageError(f"{completed}; give more steps, as in config={{'train': {{'steps': 800}}}}")
-        return run(Parts.of(resolved), RunOptions(output=folder, checkpoint=checkpoint))
+        with working_in_directory(asked := Path(expand(resume))) as here:
+            resolved, checkpoint = resolve_resumed(
+                Layers.of(layers, host.kinds).raw, Path(normpath(here / asked)), host
+            )
+            folder = checkpoint.parent.parent
+            if is_finished(folder, resolved.config, checkpoint):
+                completed = describe_finished(folder, checkpoint)
+                raise UsageError(f"{completed}; give more steps, as in config={{'train': {{'steps': 800}}}}")
+            return run(Parts.of(resolved), RunOptions(output=folder, checkpoint=checkpoint))
     if config is None and recipe is None:
         raise UsageError("train() needs a config, a recipe, or a run to resume")
     resolved = _resolve(layers, host)

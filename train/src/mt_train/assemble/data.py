@@ -46,8 +46,9 @@ class RunData:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """The identity of the training rows, and of the tokenizer that made them; read by whoever saves or resumes."""
-        return self.train.fingerprint() | {"tokenizer": tokenizer_digest(self.tokenizer)}
+        """The identity of the training rows, of the tokenizer that made them, and of held-out rows; read by whoever saves or resumes."""
+        own = {"tokenizer": tokenizer_digest(self.tokenizer), "held_out": self.held_out.fingerprint()["sha256"]}
+        return self.train.fingerprint() | own
 
     @property
     def findings(self) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
 from mt_core.errors import WeightsError
+from mt_train.assemble.portable_names import stands_for_rows
 from mt_train.plugins.hub import is_name, is_there, locate
 from mt_train.plugins.whole_models import MODEL
 from mt_train.tracking.logs import first_notice
@@ -22,26 +24,32 @@ PLACES = (
 """Keys with a path, or paths, to what a run was made of."""
 OF_ENCODERS = ("weights", "tokenizer")
 """Keys of an encoder with a path."""
+ROWS = (("data", "eval"), ("data", "media_root"))
+"""Keys with a path to rows, beside those of a dataset and of what it is made of that end in ``path``."""
 
 
-def with_places(raw: Mapping[str, Any], folder: Path, *, is_whole: bool) -> dict[str, Any]:
+def with_places(
+    raw: Mapping[str, Any], folder: Path, *, is_whole: bool, directory: Path | None = None
+) -> dict[str, Any]:
     """Return a run's config with its paths as they are found from here.
 
-    A relative one that is not there is looked for beside the run's folder and above. Weights that are gone are left out where the
+    A relative one is that in the ``directory`` in which the run began. Else, one that is not there is looked for beside the run's
+    folder and above. Weights that are gone are left out where the
     checkpoint ``is_whole``: it has all of them, and a notice says what else was with them.
     """
-    found = dict(raw)
-    for section, key in PLACES:
+    found, find = dict(raw), partial(_find, folder=folder, directory=directory)
+    for section, key in (*PLACES, *ROWS):
         given = found.get(section)
         if not isinstance(given, Mapping):
             continue
         if isinstance(path := given.get(key), str):
-            found[section] = {**given, key: _beside(path, folder)}
+            found[section] = {**given, key: find(path)}
         elif isinstance(path, list | tuple):
-            listed = [_beside(each, folder) if isinstance(each, str) else each for each in path]
-            found[section] = {**given, key: listed}
+            found[section] = {**given, key: [find(each) if isinstance(each, str) else each for each in path]}
+    if "dataset" in found:
+        found["dataset"] = _with_rows(found["dataset"], find)
     if encoders := _encoders(found):
-        found["encoders"] = [_encoder_beside(each, folder) for each in encoders]
+        found["encoders"] = [_encoder_beside(each, find) for each in encoders]
     model = found.get("model")
     weights = model.get("weights") if isinstance(model, Mapping) else None
     if is_whole and isinstance(model, Mapping) and isinstance(weights, str) and _is_gone(weights):
@@ -62,12 +70,21 @@ def _encoders(raw: Mapping[str, Any]) -> list[Any]:
     return list(given) if isinstance(given, list | tuple) else []
 
 
-def _encoder_beside(given: Any, folder: Path) -> Any:
+def _with_rows(given: Any, find: Callable[[str], str], key: str = "") -> Any:
+    """Return the options of a dataset with the paths of its rows, and of those that it is made of, as they are found from here."""
+    if isinstance(given, Mapping):
+        return {name: _with_rows(each, find, name) for name, each in given.items()}
+    if isinstance(given, list | tuple):
+        return [_with_rows(each, find, key) for each in given]
+    return find(given) if isinstance(given, str) and key.endswith("path") else given
+
+
+def _encoder_beside(given: Any, find: Callable[[str], str]) -> Any:
     """Return an encoder of a config with its paths as they are found from here; ``model`` is no path."""
     if not isinstance(given, Mapping):
         return given
     paths = {key: given[key] for key in OF_ENCODERS if isinstance(given.get(key), str) and given[key] != MODEL}
-    return {**given, **{key: _beside(path, folder) for key, path in paths.items()}}
+    return {**given, **{key: find(path) for key, path in paths.items()}}
 
 
 def _without_models_weights(given: Any) -> Any:
@@ -98,9 +115,16 @@ def _is_gone(weights: str) -> bool:
     return False
 
 
-def _beside(path: str, folder: Path) -> str:
-    """Return where a relative path leads from the run's folder or one above it, if it leads nowhere from here; else the path."""
+def _find(path: str, folder: Path, directory: Path | None) -> str:
+    """Return where a relative path leads from the directory in which the run began; from the run's folder or one above it, if it leads
+    nowhere from there and from here; else the path."""
     given = Path(expanduser(path))
-    if given.is_absolute() or is_there(given):
+    if given.is_absolute() or directory == Path.cwd():
+        return path
+    if directory is not None and stands_for_rows(str(directory / given)):
+        if stands_for_rows(path):
+            first_notice(f"notice: {path} is the one in {directory}, where the run began, and not the one here")
+        return str(directory / given)
+    if stands_for_rows(path):
         return path
     return next((str(each / given) for each in folder.resolve().parents if is_there(each / given)), path)

@@ -15,6 +15,7 @@ from typing import Any
 from mt_core.errors import ConfigError, Fault
 from mt_core.kinds import CORE_KINDS
 from mt_core.plugins.lock_file import RUN_FILE
+from mt_train.assemble.directory import directory_of
 from mt_train.assemble.places import with_places
 from mt_train.checkpoint.files import refuse_special
 from mt_train.checkpoint.manifest import read_manifest
@@ -66,7 +67,8 @@ def run_config(checkpoint: Path) -> dict[str, Any]:
     rows = (manifest.get("layout") or {}).get("global_batch_size")
     refuse_other_run(with_rows(saved, rows), with_rows(stored, rows), folder)
     data = {key: value for key, value in (saved.get("data") or {}).items() if key != "cache"}
-    return with_places({**saved, "data": data}, folder, is_whole=manifest.get("base") is None)
+    directory, is_whole = directory_of(manifest, folder), manifest.get("base") is None
+    return with_places({**saved, "data": data}, folder, is_whole=is_whole, directory=directory)
 
 
 def with_rows(raw: Mapping[str, Any], rows: int | None) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mt_core.tracking.logs import notice
 from mt_train.assemble.callbacks import Events
 from mt_train.assemble.data import RunData
+from mt_train.assemble.directory import KEY, describe_directory
 from mt_train.assemble.dropout import has_dropout
 from mt_train.assemble.expert_forms import experts_form, refuse_other_form
 from mt_train.assemble.identity import refuse_other_data
@@ -34,6 +36,8 @@ class RunState:
     events: Events
     total_steps: int
     reference: str | None
+    directory: str = field(default_factory=os.getcwd, init=False)
+    """Where its relative paths start."""
 
     def content(
         self,
@@ -43,9 +47,10 @@ class RunState:
         config: Mapping[str, Any],
         plugins: Any,
         base: Mapping[str, str] | None,
+        output: Path,
     ) -> dict[str, Any]:
-        """Return what a manifest keeps. ``config`` and ``plugins`` are those of the run's folder, ``base`` the files of weights that a
-        trained-only checkpoint leaves out."""
+        """Return what a manifest keeps. ``config`` and ``plugins`` are those of the run's folder ``output``, ``base`` the files of weights
+        that a trained-only checkpoint leaves out."""
         return {
             **progress_content(progress),
             "evaluation": {name: value for name, value in evaluation.items() if math.isfinite(value)},
@@ -56,6 +61,7 @@ class RunState:
             "plugins": plugins,
             "config": config,
             "data": self.data.fingerprint,
+            KEY: describe_directory(self.directory, output),
             "base": base,
             "callbacks": self.events.callbacks.state_dict(),
             "adapter": dict(self.engine.adapter.plan),
@@ -80,6 +86,13 @@ class RunState:
         self.events.callbacks.load_state_dict(manifest["callbacks"], str(checkpoint / MANIFEST))
         self.events.callbacks.load_tensors(read_callback_tensors(checkpoint))
         limit, before = self.parts.config.eval.limit, (manifest["config"].get("eval") or {}).get("limit")
+        held_out = self.data.fingerprint["held_out"]
+        if limit == before and (manifest.get("data") or {}).get("held_out", held_out) != held_out and is_main:
+            notice(
+                "warning: the held-out rows are others than when the checkpoint was saved: figures of evaluations to come are not to be"
+                " compared with those before, as early stopping and the best checkpoint do. Put the files back to have the run go on"
+                " as it was"
+            )
         if limit != before and is_main:
             notice(
                 f"notice: eval.limit is {limit or 'none'}, and was {before or 'none'}: the figures of evaluations to come are of"

@@ -39,6 +39,7 @@ class Saver:
         timeout_seconds: int,
         has_base: bool = False,
     ) -> None:
+        self.folder = folder
         self._engine, self._settings, self._on_saved = engine, settings, on_saved
         wanted = settings.trainable_only
         self.trained_only = _trained_only(engine, has_base) if wanted is None else wanted

@@ -277,9 +277,8 @@ class Session:
     def save(self, progress: Progress, evaluation: Mapping[str, float]) -> None:
         """Commit a checkpoint of this step; every rank takes part."""
         assert self.saver is not None, "saving needs a folder"
-        content = self.state.content(
-            progress, evaluation, config=self.raw, plugins=self.parts.lock["plugins"], base=self.base
-        )
+        kept = {"plugins": self.parts.lock["plugins"], "base": self.base, "output": self.saver.folder}
+        content = self.state.content(progress, evaluation, config=self.raw, **kept)
         began = time.perf_counter()
         self.saver.save(progress.step, content, self.events.callbacks.tensors())
         self.save_interval.note_save(progress.step, time.perf_counter() - began)

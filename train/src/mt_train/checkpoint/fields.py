@@ -95,6 +95,7 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
         _or_none(_has({"sha256": _is_text, "rows": is_count, "tokenizer": _is_text}, required=2, others=True)),
         "what tells rows from others (sha256, rows, tokenizer), or null",
     ),
+    "began": (_has({"directory": _is_text, "run": _is_text}, required=2), "two places (directory, run)"),
     "base": (_or_none(_is_mapping_of(_is_text)), "SHA-256 by file, or null"),
     "callbacks": (_is_mapping, "states by callback"),
     "adapter": (_is_mapping, "a mapping"),

@@ -15,6 +15,7 @@ from mt_core.files import is_remote
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
 from mt_train.assemble.remote_run import fetch_run
+from mt_train.checkpoint.store import has_checkpoint
 from mt_train.config.commandline import CommandLine
 from mt_train.config.layers import Layer, Layers
 from mt_train.config.names import expand
@@ -46,6 +47,8 @@ ORIGINS_VARIABLE = "MT_ORIGINS"
 """Names the file that tells a process of ``--nproc-per-node`` which key came from which source: its own config is a scratch file."""
 PATHS = ("output", "resume", "plot")
 """Values that may begin with the @name of a path."""
+OWN_PATHS = frozenset({*PATHS, "profile"})
+"""Values that are paths, of the command and not of the run."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,12 @@ class Request:
         """Return the source of each key."""
         return self.layers.origins
 
+    def from_directory(self, here: Path) -> Request:
+        """Return the request of a command that started in ``here`` as it is from another directory; a relative ``here`` is this one."""
+        named = {name: self.flags[name] for name in OWN_PATHS & self.flags.keys()} if here.is_absolute() else {}
+        moved = {name: os.path.abspath(here / path) for name, path in named.items() if path not in ("auto", "none")}
+        return replace(self, flags={**self.flags, **moved})
+
 
 def read_request(line: CommandLine, host: PluginHost) -> Request:
     """Return the request of a recipe, YAML or JSON files over it, the command line on top, and which key came from which."""
@@ -75,6 +84,24 @@ def read_request(line: CommandLine, host: PluginHost) -> Request:
     if file := os.environ.get(ORIGINS_VARIABLE):
         found = replace(found, origins=json.loads(Path(file).read_text("utf-8")))
     return Request(flags, found.raw, found)
+
+
+def find_resumed_folder(request: Request) -> Path | None:
+    """Return the folder that ``--resume`` means: a run or checkpoint; with ``auto`` the output's own run, if it has saved anything."""
+    wish = request.flags.get("resume")
+    if wish is None:
+        return None
+    if wish != "auto":
+        if "output" in request.flags:
+            raise UsageError("--resume goes on in the run's own folder; leave out --output")
+        return Path(wish)
+    if request.flags.get("output", "none") == "none" or "overwrite" in request.flags:
+        raise UsageError("--resume auto looks for a run in --output FOLDER: give one, and no --overwrite")
+    folder = Path(request.flags["output"])
+    if has_checkpoint(folder):
+        return folder
+    first_notice(f"notice: nothing to resume in {folder}, so the run starts from the beginning")
+    return None
 
 
 def _with_local_folders(flags: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, ConfigError, UsageError
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
-from mt_core.tracking.logs import notice
+from mt_train.assemble.directory import working_in_directory
 from mt_train.assemble.discovery import show_notices
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
@@ -23,15 +23,14 @@ from mt_train.assemble.resume import resolve_resumed
 from mt_train.checkpoint.completion import describe_finished, is_finished
 from mt_train.checkpoint.file_names import LOCK
 from mt_train.checkpoint.folder import check_usable, next_run_folder
-from mt_train.checkpoint.store import has_checkpoint
 from mt_train.cli.printed_config import annotate_config
-from mt_train.cli.request import PLANNED, REPEATED, SWITCHES, VALUES, Request, read_request
+from mt_train.cli.request import PLANNED, REPEATED, SWITCHES, VALUES, Request, find_resumed_folder, read_request
 from mt_train.config.commandline import merge, parse, parse_flags
 from mt_train.config.ranks import MOST_PROCESSES, ranks
 from mt_train.engine.plan import DEVICES, check_layout, layout_faults, step_rows
 from mt_train.plugins.modules import load_plugins
 from mt_train.plugins.resolve import Resolved, resolve
-from mt_train.tracking.logs import is_first, show
+from mt_train.tracking.logs import show
 from mt_train.version import describe_version
 
 if TYPE_CHECKING:
@@ -97,7 +96,14 @@ def _take_topic(words: list[str]) -> tuple[list[str], str]:
 
 def train_once(request: Request, host: PluginHost) -> int:
     """One run: here, or in several processes of this machine."""
-    resolved, checkpoint = _resolve(request, host)
+    folder = find_resumed_folder(request)
+    with working_in_directory(folder) as here:
+        found = None if folder is None else Path(os.path.normpath(here / folder))
+        return _train_in_directory(request.from_directory(here), found, host)
+
+
+def _train_in_directory(request: Request, folder: Path | None, host: PluginHost) -> int:
+    resolved, checkpoint = _resolve(request, folder, host)
     flags = request.flags
     if "print_config" in flags:
         print(redact(annotate_config(resolved)), end="")
@@ -250,8 +256,7 @@ def _options(request: Request, checkpoint: Path | None, output: Path | None) -> 
     )
 
 
-def _resolve(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]:
-    folder = _find_resumed_folder(request)
+def _resolve(request: Request, folder: Path | None, host: PluginHost) -> tuple[Resolved, Path | None]:
     try:
         if folder is None:
             return resolve(request.raw, host, request.origins), None
@@ -259,25 +264,6 @@ def _resolve(request: Request, host: PluginHost) -> tuple[Resolved, Path | None]
         return resolve_resumed({**request.raw, **apart}, folder, host, request.origins)
     except ConfigError as error:
         raise request.layers.locate(error) from error
-
-
-def _find_resumed_folder(request: Request) -> Path | None:
-    """Return the folder that ``--resume`` means: a run or checkpoint; with ``auto`` the output's own run, if it has saved anything."""
-    wish = request.flags.get("resume")
-    if wish is None:
-        return None
-    if wish != "auto":
-        if "output" in request.flags:
-            raise UsageError("--resume goes on in the run's own folder; leave out --output")
-        return Path(wish)
-    if request.flags.get("output", "none") == "none" or "overwrite" in request.flags:
-        raise UsageError("--resume auto looks for a run in --output FOLDER: give one, and no --overwrite")
-    folder = Path(request.flags["output"])
-    if has_checkpoint(folder):
-        return folder
-    if is_first():
-        notice(f"notice: nothing to resume in {folder}, so the run starts from the beginning")
-    return None
 
 
 def _output(request: Request, resolved: Resolved, checkpoint: Path | None) -> Path | None:

@@ -1,0 +1,66 @@
+"""The directory in which a run began, where its relative paths start, wherever the run is gone on with or read.
+
+Each checkpoint has it, with the place of the run's folder. A run that is not where it was has been taken elsewhere, to another
+machine or with its project, and its relative paths start where a command starts. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mt_train.checkpoint.manifest import read_manifest
+from mt_train.checkpoint.store import find
+from mt_train.tracking.logs import first_notice
+
+KEY = "began"
+"""Key of a manifest: ``directory``, and ``run``, the place of the run's folder."""
+
+
+def describe_directory(directory: str, output: Path) -> dict[str, str]:
+    """Return what a manifest keeps of a run that works in ``directory``, and whose folder is ``output``."""
+    return {"directory": directory, "run": os.path.join(directory, output)}
+
+
+def directory_of(manifest: Mapping[str, Any], run: Path) -> Path | None:
+    """Return where the relative paths of a run start, whose folder is ``run``; ``None``: where the command does."""
+    began = manifest.get(KEY)
+    if began is None or not os.path.isdir(began["directory"]):
+        return None
+    has_moved = os.path.realpath(run) != os.path.realpath(began["run"])
+    return None if has_moved else Path(began["directory"])
+
+
+@contextmanager
+def working_in_directory(folder: Path | None) -> Iterator[Path]:
+    """Work where the run in ``folder`` began, which is gone on with, and say so where the command started elsewhere.
+
+    Yields the directory that the command's own relative paths start at: absolute where the run's start at another one. Raises
+    ``CheckpointError`` where there is no run.
+    """
+    here = Path()
+    if folder is None:
+        yield here
+        return
+    checkpoint = find(folder)
+    run, manifest = checkpoint.parent.parent, read_manifest(checkpoint)
+    began, directory = manifest.get(KEY), directory_of(manifest, run)
+    if began is None or began["directory"] == (started := os.getcwd()):
+        yield here
+    elif directory is None:
+        is_gone = not os.path.isdir(began["directory"])
+        cause = "which is not there" if is_gone else f"and its folder was {began['run']}"
+        first_notice(
+            f"notice: the run began in {began['directory']}, {cause}; its relative paths start in {started} from here on"
+        )
+        yield here
+    else:
+        first_notice(f"notice: relative paths of the run start in {directory}, where it began, and not in {started}")
+        os.chdir(directory)
+        try:
+            yield Path(started)
+        finally:
+            os.chdir(started)
