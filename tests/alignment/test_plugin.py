@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mt_core import ConfigError
 from mt_core.plugins.host import PluginHost
 from mt_plugin_alignment.objectives.config import PairOptions
 from mt_plugin_alignment.offers.losses import LOSSES
@@ -64,4 +65,6 @@ def test_the_best_checkpoint_of_a_run_that_learns_from_its_own_answers_is_that_w
         assert (found.config.checkpoint.best, found.origins["checkpoint.best"]) == ("eval_reward:max", objective)
         asked = resolve({**raw, "checkpoint": {"best": "eval_entropy:min"}}, host)
         assert asked.config.checkpoint.best == "eval_entropy:min"
+        with pytest.raises(ConfigError, match=r"a reward and no loss. Set --checkpoint.best eval_reward:max"):
+            resolve({**raw, "checkpoint": {"best": "eval_loss:min"}}, host)
     assert resolve({"model": "kit-tiny", "objective": "dpo"}, host).config.checkpoint.best == "eval_loss:min"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mt_core import ConfigError, MtError
+from mt_core import CallbackContext, ConfigError, MtError
 from mt_core.plugins.host import PluginHost
 from mt_plugin_callbacks.predictions import Predictions, PredictionsConfig, scores
 from mt_train.plugins.resolve import resolve
@@ -54,13 +54,17 @@ def test_scores_are_exact_match_and_the_f1_of_words() -> None:
     assert scores({"text": "", "expected": "b"}) == {"match": False, "overlap": 0.0}
 
 
-def test_a_run_without_rows_to_write_of_is_refused(runs: Any) -> None:
-    with pytest.raises(MtError, match=r"needs held-out rows and a run folder"):
-        runs.train("run", data={"eval": "none"}, eval={"samples": 1}, callbacks=["predictions"])
-
-
 @pytest.mark.usefixtures("kit_model")
 def test_a_run_that_writes_no_texts_is_refused_on_paper() -> None:
     raw = {"model": "kit-tiny", "callbacks": ["predictions"], "eval": {"samples": 0}}
     with pytest.raises(ConfigError, match=r"eval.samples: predictions .*Set --eval.samples 1 or more"):
         resolve(raw, PluginHost.discover())
+    raw |= {"eval": {"samples": 1}, "data": {"eval": "none"}}
+    with pytest.raises(ConfigError, match=r"data.eval: predictions .*held-out rows. Set --data.eval 0.05"):
+        resolve(raw, PluginHost.discover())
+
+
+def test_a_run_without_a_folder_is_refused() -> None:
+    context = CallbackContext(step=0, total_steps=9, output=None, evaluates=True)
+    with pytest.raises(MtError, match="needs held-out rows and a run folder"):
+        Predictions(PredictionsConfig()).on_run_start(context)

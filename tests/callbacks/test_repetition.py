@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from mt_core import CallbackContext
-from mt_core.errors import MtError
+from mt_core import CallbackContext, ConfigError
+from mt_core.plugins.host import PluginHost
 from mt_plugin_callbacks.corruption import CorruptionCheck, CorruptionError, describe_repetition
-from mt_plugin_callbacks.repetition import GradientRecord, above_usual
+from mt_plugin_callbacks.repetition import GradientRecord, RepeatedSteps, above_usual
+from mt_train.plugins.resolve import resolve
 from mt_train.tracking.metrics import MetricsFile
 
 CHECK = {"name": "corruption-check", "every_steps": 2, "repeat": True}
@@ -46,6 +48,16 @@ def test_the_hash_of_gradients_has_every_bit_and_which_weight_it_is_of_but_not_t
     assert hash_of((second, given[0]), (first, given[1])) != plain
     given[1].view(torch.int32)[1, 2] ^= 1
     assert hash_of((first, given[0]), (second, given[1])) != plain
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_a_gradient_without_a_number_is_suspicious_but_where_a_loss_scale_is_found_by_it(dtype: str) -> None:
+    model = torch.nn.Linear(2, 2)
+    repeated = RepeatedSteps(model, 4.0)
+    model(torch.full((1, 2), float("inf"))).sum().backward()
+    weights, config = SimpleNamespace(rank=0, world=1), {"train": {"dtype": dtype}}
+    context = CallbackContext(step=3, total_steps=9, output=None, config=config, weights=weights)  # type: ignore[arg-type]
+    assert repeated.jumps(context) == ({} if dtype == "fp16" else {0: float("inf")})
 
 
 def test_it_is_said_why_a_step_was_computed_again_and_what_came_of_it() -> None:
@@ -132,9 +144,12 @@ def test_where_kernels_add_in_any_order_repetition_is_off_and_that_is_said(
     assert [text for text in said(run) if text.endswith("as kernels add in any order: repeat is off")]
 
 
-def test_an_optimizer_that_updates_in_the_backward_is_refused(runs: Any) -> None:
-    with pytest.raises(MtError, match="leave repeat out, or take another optimizer"):
-        runs.train("lomo", optimizer={"name": "lomo"}, callbacks=[CHECK])
+@pytest.mark.usefixtures("kit_model")
+def test_an_optimizer_that_updates_in_the_backward_is_refused_on_paper() -> None:
+    raw = {"model": "kit-tiny", "optimizer": "lomo", "callbacks": [CHECK]}
+    with pytest.raises(ConfigError, match=r"optimizer: corruption-check .*before its update. Set --optimizer adamw"):
+        resolve(raw, PluginHost.discover())
+    resolve({**raw, "callbacks": ["corruption-check"]}, PluginHost.discover())
 
 
 def test_at_every_zero_stage_the_rank_that_computes_wrongly_is_named(machines: Callable[..., Path]) -> None:

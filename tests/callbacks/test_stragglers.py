@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from mt_core import CallbackContext, UsageError
+from mt_plugin_callbacks.repetition import RepeatedSteps
 from mt_plugin_callbacks.stragglers import Change, DeviationWatch, Stragglers, StragglersConfig, Watch
 
 
@@ -82,6 +84,29 @@ def test_the_norm_that_is_compared_is_that_of_the_rank_s_own_gradient() -> None:
     model(torch.randn(5, 3)).square().sum().backward()
     wanted = torch.nn.utils.get_total_norm([each.grad for each in model.parameters()])
     torch.testing.assert_close(callback._squares.sqrt().float(), wanted)
+
+
+def test_a_step_that_is_computed_again_is_measured_once() -> None:
+    """Whichever of the two callbacks is called first: the other still listens, or not any more."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(4)))
+    callback = Stragglers(StragglersConfig(gradient_deviations=6))
+    context = gradients_context(8, model)
+    callback.on_model_built(context)
+    starts: list[int] = []
+    callback._stopwatch.start = lambda: starts.append(1)  # type: ignore[union-attr, method-assign]
+    repeated = RepeatedSteps(model, 4.0)
+    rows = torch.randn(5, 3)
+
+    def compute() -> None:
+        model(rows).square().sum().backward()
+
+    compute()
+    before, calls = float(callback._squares), len(starts)
+    context = replace(context, weights=SimpleNamespace(rank=0, world=1), repeat=compute)  # type: ignore[arg-type]
+    assert repeated.repeat(context, is_suspicious=True) == []
+    assert (float(callback._squares), len(starts)) == (before, calls)
+    compute()
+    assert float(callback._squares) == pytest.approx(2 * before)
 
 
 @pytest.mark.parametrize(

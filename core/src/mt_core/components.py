@@ -67,7 +67,8 @@ class Component:
     ``writes(config)`` names the files and folders that it writes, as paths in the run's folder, with ``*`` and ``?``: ``--overwrite`` and
     ``--resume auto`` remove them with the other files of the run, and nothing else.
     ``limits(config)`` lists what it does not support with this config: a layout (of what a run names one), ``packing``, ``adapters``,
-    ``quantizer``, ``compile``, ``background`` (saves) or ``no-samples`` → the reason, as half a sentence. It is called before a run.
+    ``quantizer``, ``compile``, ``background`` (saves), ``fused`` (an optimizer), ``no-samples``, ``no-held-out`` (rows) or ``eval-loss``
+    (as the figure of the best checkpoint) → the reason, as half a sentence. It is called before a run.
     """
 
     name: str

@@ -49,6 +49,11 @@ class CorruptionCheckConfig(MtConfig):
     )
 
 
+def corruption_limits(config: CorruptionCheckConfig) -> dict[str, str]:
+    """Return what a run cannot have beside it."""
+    return {"fused": "with repeat it computes a step again before its update"} if config.repeat else {}
+
+
 class CorruptionCheck:
     """Compares a hash of the live weights of all ranks before an update, and names the odd one.
 

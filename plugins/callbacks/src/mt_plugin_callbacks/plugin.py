@@ -6,7 +6,7 @@ from mt_core import ANY, ZERO, Component, hookimpl
 
 from .accounting import Flops, FlopsConfig, Memory, MemoryConfig
 from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
-from .corruption import CorruptionCheck, CorruptionCheckConfig
+from .corruption import CorruptionCheck, CorruptionCheckConfig, corruption_limits
 from .neftune import Neftune, NeftuneConfig
 from .noise import GradientNoise, GradientNoiseConfig
 from .predictions import Predictions, PredictionsConfig, predictions_files, predictions_limits
@@ -110,6 +110,7 @@ def _machines() -> list[Component]:
             name="corruption-check",
             config=CorruptionCheckConfig,
             build=CorruptionCheck,
+            limits=corruption_limits,
             summary="ends the run when the weights of the ranks differ, or a rank computes wrongly",
             source="https://arxiv.org/abs/2407.21783",
             layouts=ZERO | {"sequence", "offload"},

@@ -56,7 +56,10 @@ def predictions_files(config: PredictionsConfig) -> tuple[str, ...]:
 
 def predictions_limits(config: PredictionsConfig) -> dict[str, str]:
     """Return what a run cannot have beside it."""
-    return {"no-samples": "it scores the texts that each evaluation writes"}
+    return {
+        "no-samples": "it scores the texts that each evaluation writes",
+        "no-held-out": "it scores texts that are written of held-out rows",
+    }
 
 
 def scores(prediction: Mapping[str, Any]) -> dict[str, float | bool]:

@@ -19,6 +19,15 @@ WINDOW, FEWEST = 32, 8
 """Norms that are usual are the last so many, and known after so many (optimizer steps)."""
 
 
+class Repetition:
+    """Whether this process computes a step again just now: measures of other callbacks leave that out, whichever of them is called first.
+
+    A backward runs hooks in threads of its own, so no variable of a thread or context can tell.
+    """
+
+    is_running = False
+
+
 class GradientRecord:
     """Hash and norm of the gradients that this rank's own backward has given its weights, before ranks add them up.
 
@@ -78,6 +87,8 @@ class RepeatedSteps:
 
         norm = float(self._record.squares.sqrt())
         above = above_usual(norm, self._norms, self._ratio)
+        if not isfinite(norm) and context.config["train"]["dtype"] == "fp16":
+            above = 0.0  # a loss scale is found by gradients that overflow, and such a step is skipped
         if isfinite(norm):
             self._norms.append(norm)
         assert context.weights is not None, "a run has weights"
@@ -108,7 +119,11 @@ class RepeatedSteps:
         assert context.weights is not None, "a run has weights"
         before = self._record.hash.clone()
         self._record.clear()
-        context.repeat()
+        Repetition.is_running = True
+        try:
+            context.repeat()
+        finally:
+            Repetition.is_running = False
         differs = (self._record.hash != before).to(torch.float64).reshape(1)
         world = context.weights.world
         every = gather_rows(differs, context.weights.rank, world).flatten() if world > 1 else differs

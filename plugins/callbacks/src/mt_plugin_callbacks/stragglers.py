@@ -24,6 +24,7 @@ from pydantic import Field
 from mt_core import CallbackContext, Control, MtConfig, UsageError
 
 from .ranks import device_of, gather_hosts, gather_rows, gathered_modules
+from .repetition import Repetition
 from .stopwatch import Stopwatch
 
 GRADIENTS = "gradients unlike the others'"
@@ -113,7 +114,8 @@ class Stragglers:
 
     def _add_squares(self, gradient: Any) -> None:
         """Count what a backward gives a weight, before ranks add it up."""
-        self._squares += gradient.detach().float().square().sum()
+        if not Repetition.is_running:
+            self._squares += gradient.detach().float().square().sum()
 
     def on_run_start(self, context: CallbackContext) -> None:
         """Learn where each rank runs."""
@@ -206,8 +208,9 @@ class Stragglers:
 
 
 def _call(function: Any, *arguments: object) -> None:
-    """Call a function as a hook, whatever a hook is given."""
-    function()
+    """Call a function as a hook, whatever a hook is given, in steps that are computed for the first time."""
+    if not Repetition.is_running:
+        function()
 
 
 @dataclass(frozen=True)

@@ -95,12 +95,18 @@ def _check_limits(draft: Draft) -> None:
     """
     known_layouts = frozenset(get_args(Layout))
     adapter, quantizer = draft.offers["adapter"].component.name, draft.offers["quantizer"].component.name
+    optimizer, objective = draft.offers["optimizer"].component, draft.offers["objective"].component
+    best = draft.values["checkpoint"].best
+    instead_of_loss = objective.run_defaults.get("checkpoint.best", "another figure")
     used = {
         "packing": (draft.values["data"].batching == "packing", "data.batching", "padding"),
         "compile": (draft.values["train"].compile, "train.compile", "false"),
         "adapters": (adapter != CORE_KINDS["adapter"].default, "adapter", CORE_KINDS["adapter"].default),
         "quantizer": (quantizer != CORE_KINDS["quantizer"].default, "quantizer", CORE_KINDS["quantizer"].default),
         "background": (draft.values["checkpoint"].background, "checkpoint.background", "false"),
+        "fused": (getattr(optimizer, "form", "") == "fused", "optimizer", CORE_KINDS["optimizer"].default),
+        "no-held-out": (draft.trains and not draft.values["data"].eval, "data.eval", "0.05"),
+        "eval-loss": (draft.trains and best.startswith("eval_loss:"), "checkpoint.best", instead_of_loss),
         "no-samples": (draft.trains and not draft.values["eval"].samples, "eval.samples", "1 or more"),
     }
     chosen = [("model", draft.values["model"]), *((place, each) for _, place, each in chosen_components(draft))]

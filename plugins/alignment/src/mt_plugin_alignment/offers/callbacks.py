@@ -24,3 +24,8 @@ CALLBACKS: tuple[Component, ...] = (
 ONLINE_DEFAULTS: Mapping[str, Any] = {"callbacks.rollout_alarms": {}, "checkpoint.best": "eval_reward:max"}
 """``run_defaults`` of a run that learns from answers of its own: it has alarms, unless it says ``callbacks: none``, and its held-out
 prompts have a reward and no loss."""
+
+
+def online_limits(config: Any) -> dict[str, str]:
+    """Return what such a run cannot have."""
+    return {"eval-loss": "its held-out rows are prompts, which have a reward and no loss"}

@@ -10,7 +10,7 @@ from mt_core import ANY, ObjectiveComponent
 
 from ..objectives import presets
 from ..objectives.grpo_config import GrpoConfig
-from .callbacks import ONLINE_DEFAULTS
+from .callbacks import ONLINE_DEFAULTS, online_limits
 from .rewards import require_rewards
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def _offer(name: str, config: type[GrpoConfig], paper: str, summary: str) -> Obj
         build=partial(_build, name),
         uses=("reward", "sampler"),
         run_defaults=ONLINE_DEFAULTS,
+        limits=online_limits,
         summary=summary,
         source=f"https://arxiv.org/abs/{paper}",
         layouts=ANY,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mt_core import ANY, ObjectiveComponent
 
 from ..objectives.ppo_config import PpoConfig
-from .callbacks import ONLINE_DEFAULTS
+from .callbacks import ONLINE_DEFAULTS, online_limits
 from .rewards import require_rewards
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ CRITICS: tuple[ObjectiveComponent, ...] = (
         build=_ppo,
         uses=("reward", "sampler"),
         run_defaults=ONLINE_DEFAULTS,
+        limits=online_limits,
         modules=_value_head,
         summary="PPO: answers of the model, with a critic trained beside it that values each token",
         source="https://arxiv.org/abs/1707.06347",

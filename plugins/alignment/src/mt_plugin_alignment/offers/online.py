@@ -9,7 +9,7 @@ from mt_core import ANY, ObjectiveComponent
 
 from ..objectives.config import dpo_parts
 from ..objectives.online_config import OnlineDpoConfig, RejectionConfig
-from .callbacks import ONLINE_DEFAULTS
+from .callbacks import ONLINE_DEFAULTS, online_limits
 from .rewards import require_rewards
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         build=_rejection,
         uses=("reward", "sampler"),
         run_defaults=ONLINE_DEFAULTS,
+        limits=online_limits,
         summary="the best of several answers of the model, learned as sft does: RAFT, best-of-n, RFT",
         source="https://arxiv.org/abs/2304.06767",
         layouts=ANY,
@@ -66,6 +67,7 @@ ONLINE: tuple[ObjectiveComponent, ...] = (
         parts=dpo_parts,
         uses=("reward", "sampler"),
         run_defaults=ONLINE_DEFAULTS,
+        limits=online_limits,
         summary="the best and the worst of several answers of the model as a pair, with any loss of dpo",
         source="https://arxiv.org/abs/2402.04792",
         layouts=ANY,
