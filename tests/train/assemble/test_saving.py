@@ -195,3 +195,20 @@ def test_other_weights_under_trained_ones_are_refused(tmp_path: Path, weights: P
     for action in (lambda: train({"train": {"steps": 4}}, resume=tmp_path / "run"), lambda: load_run(tmp_path / "run")):
         with pytest.raises(CheckpointError, match=r"weights under them have changed since: model\.safetensors"):
             action()
+
+
+def test_a_request_that_comes_with_the_end_of_a_run_is_not_one_for_the_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, step = tmp_path / "run", Engine.train_step
+
+    def requested(*arguments: Any) -> Any:
+        (run / "save").touch()
+        return step(*arguments)
+
+    monkeypatch.setattr(Engine, "train_step", requested)
+    raw = raw_config()
+    outcome = train({**raw, "train": {**raw["train"], "max_minutes": 1e-6}}, output=run)
+    assert "max_minutes" in outcome.stopped
+    assert (run / "checkpoints" / f"step-{outcome.steps:08d}").is_dir()
+    assert not (run / "save").exists()

@@ -227,6 +227,7 @@ class Session:
         )
         if self.saver is not None:
             self.saver.finish()
+            self.save_request.fulfil()
         return finished
 
     def _say(self, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from mt_core.tracking.logs import notice
@@ -33,3 +34,9 @@ class SaveRequest:
             return 0.0
         notice(f"notice: {self._file}: saving after this step, and training on")
         return SAVE
+
+    def fulfil(self) -> None:
+        """Remove the file after the last save of a run: one that came with the end would ask the resumed run for its first step."""
+        if self._file is not None:
+            with suppress(OSError):  # as in ``take``, which has told of it or will
+                self._file.unlink(missing_ok=True)
