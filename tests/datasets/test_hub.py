@@ -128,6 +128,7 @@ def test_copies_of_earlier_states_of_a_file_go_once_no_process_reads_them(
                 os.close(handle)
             file_cache._HELD.clear()
     assert counts == [2, 4, 2, 2], "one for each folder, beside those that this process still reads"
+    assert len([*cache.glob("changed-*.lock")]) == 2, "locks go with what they were for"
 
 
 def test_a_copy_that_another_rank_removes_first_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -23,11 +24,27 @@ def hold_folder(folder: Path) -> None:
     if folder not in _HELD:
         import fcntl
 
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        handle = _open(path)
         fcntl.flock(handle, fcntl.LOCK_SH)
+        while not _is_at(path, handle):  # who removes a folder removes its lock, for which others may have waited
+            os.close(handle)
+            handle = _open(path)
+            fcntl.flock(handle, fcntl.LOCK_SH)
         _HELD[folder] = handle
         folder.mkdir(exist_ok=True)  # it may have been removed while this waited
     os.utime(path)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Return whether a lock that is held is the one that others find at its path."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
@@ -35,7 +52,7 @@ def lock(path: Path) -> Iterator[None]:
     """Hold the lock of a file alone, once no other process holds it."""
     import fcntl  # here: Windows has none
 
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    handle = _open(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -54,7 +71,7 @@ def make_room(root: Path, needed: int, url: str) -> None:
     with lock(root / "room.lock"):
         sizes = {path: _size(path) for path in root.iterdir() if path.is_dir()}
         used = sum(sizes.values())
-        for folder in sorted(sizes, key=lambda each: each.with_suffix(".lock").stat().st_mtime):
+        for folder in sorted(sizes, key=_last_use):
             if used + needed <= limit and shutil.disk_usage(root).free >= needed:
                 break
             if sizes[folder] and remove_folder(folder):
@@ -64,6 +81,14 @@ def make_room(root: Path, needed: int, url: str) -> None:
                 f"{url} needs {needed / _GIB:.3g} GiB in {root}, where {used / _GIB:.3g} GiB are in use, {limit / _GIB:.3g} GiB are allowed"
                 f" and {shutil.disk_usage(root).free / _GIB:.3g} GiB are free. Raise {_SIZE}, make room, or set MT_CACHE to another folder"
             )
+
+
+def _last_use(folder: Path) -> float:
+    """Return when a process began to read a folder; one without a lock is just being made."""
+    try:
+        return folder.with_suffix(".lock").stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
 
 
 def _size(folder: Path) -> int:
@@ -76,13 +101,18 @@ def _size(folder: Path) -> int:
 
 
 def remove_folder(folder: Path) -> bool:
-    """Remove a folder of the cache; ``False`` where a process reads it."""
+    """Remove a folder of the cache, which may be gone, and its lock; ``False`` where a process reads it."""
     import fcntl
 
-    handle = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    path = folder.with_suffix(".lock")
+    handle = _open(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder)
+        if not _is_at(path, handle):
+            return False  # another process has just removed it, and somebody may read a new one
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        path.unlink()
         return True
     except BlockingIOError:
         return False

@@ -188,11 +188,11 @@ def _own_cache(datasets: Any, folder: Path, patterns: Sequence[str]) -> str | No
         Path(datasets.config.HF_DATASETS_CACHE) / f"changed-{_hash([str(folder.absolute()), *patterns])}-{_hash(late)}"
     )
     hold_folder(own)
-    for other in own.parent.glob(f"{own.name.rpartition('-')[0]}-*"):
-        if other != own and other.is_dir():
-            # another person's, in a cache that several share; or another rank has just removed it
-            with suppress(FileNotFoundError, PermissionError):
-                remove_folder(other)
+    earlier = {path.with_suffix("") for path in own.parent.glob(f"{own.name.rpartition('-')[0]}-*")}  # and their locks
+    for other in sorted(earlier - {own}):
+        # another person's, in a cache that several share; or another rank has just removed it
+        with suppress(FileNotFoundError, PermissionError):
+            remove_folder(other)
     return str(own)
 
 
