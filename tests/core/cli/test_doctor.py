@@ -46,6 +46,13 @@ def test_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert envelope["doctor"]["packages"]["torch"] != "not installed"
 
 
+def test_a_plugin_for_another_core_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    misfit = "it is for mt-core <0.1, and this is 0.1.0"
+    monkeypatch.setattr(doctor, "out_of_range", lambda plugin: misfit if plugin.name == "llama" else "")
+    report = doctor.examine(PluginHost.discover())
+    assert doctor.problems(report) == [f"plugin mt-plugin-llama 0.1.0: misfit: {misfit}"]
+
+
 def test_a_missing_package_and_a_foreign_system_are_problems_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     report = doctor.examine(PluginHost.discover())
     report["packages"]["safetensors"] = "not installed"

@@ -15,6 +15,7 @@ from typing import Any
 from mt_core.cli.plugins import answer
 from mt_core.config.secrets import HIDDEN, is_secret, redact
 from mt_core.errors import ComponentError, show_value
+from mt_core.plugins.compatibility import out_of_range
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.metadata import Selection
 from mt_core.version import __version__
@@ -70,7 +71,9 @@ def problems(report: Mapping[str, Section]) -> list[str]:
     ]
     if sys.platform == "win32":
         found.append("Windows: training runs in WSL 2; mt-plugins and mt-report run here too")
-    found += [f"plugin {name}: {state}" for name, state in report["plugins"].items() if state.startswith("failed")]
+    found += [
+        f"plugin {name}: {state}" for name, state in report["plugins"].items() if state.startswith(("failed", "misfit"))
+    ]
     own = [title for title in report if title not in _OWN and "error" in report[title]]
     return found + [f"{title}: {report[title]['error']}" for title in own]
 
@@ -146,8 +149,8 @@ def _check_sections(sections: Any, taken: Container[str]) -> dict[str, Section]:
 
 def _state(plugin: Any) -> str:
     if plugin.status == "loaded":
-        count = len(plugin.offers)
-        return f"loaded, {count} component{'' if count == 1 else 's'}"
+        count, misfit = len(plugin.offers), out_of_range(plugin.info)
+        return f"misfit: {misfit}" if misfit else f"loaded, {count} component{'' if count == 1 else 's'}"
     return f"failed: {plugin.error}" if plugin.error else str(plugin.status)
 
 

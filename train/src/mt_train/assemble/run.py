@@ -18,6 +18,7 @@ from mt_core.errors import OURS, StopNow, StoppedError, UsageError, WorkerError,
 from mt_core.files import forget_remote
 from mt_core.tracking.logs import for_the_file, notice
 from mt_train.assemble.description import Description
+from mt_train.assemble.discovery import tell_misfits
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.replay import Replay
@@ -58,6 +59,7 @@ def run(parts: Parts, options: RunOptions) -> Outcome:
     with ExitStack() as stack:
         log = stack.enter_context(log_to_file(rank, console=levels.console_level, file=levels.file_level))
         stack.enter_context(stopper.listen())
+        tell_misfits(parts.offers.values())
         if options.checkpoint is not None and (name := STEP_FOLDER.fullmatch(options.checkpoint.name)) is not None:
             begun = int(name[1])
             log.step = lambda: begun
