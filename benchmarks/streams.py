@@ -113,7 +113,7 @@ def main() -> None:
     import torch
 
     import mt_train.assemble.steps  # noqa: F401  before ranks are forked
-    from mt_train.engine.processes import import_deepspeed
+    from mt_train.engine.deepspeed_import import import_deepspeed
 
     import_deepspeed(torch.device("cpu"))
     with tempfile.TemporaryDirectory() as scratch:

@@ -173,8 +173,11 @@ def fork_own_server(passed: list[int]) -> tuple[Client | None, socket.socket | N
 
 def preload() -> None:
     """Import what commands import, and stay what can be forked."""
-    torch, processes = importlib.import_module("torch"), importlib.import_module("mt_train.engine.processes")
-    processes.import_deepspeed(torch.device("cpu"))  # as every run does: without torch's compiler
+    torch, deepspeed_import = (
+        importlib.import_module("torch"),
+        importlib.import_module("mt_train.engine.deepspeed_import"),
+    )
+    deepspeed_import.import_deepspeed(torch.device("cpu"))  # as every run does: without torch's compiler
     skip_costly_parts()
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):

@@ -25,7 +25,8 @@ from resume_worker import STEPS, Trace
 from mt_core.plugins.host import PluginHost
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
 from mt_train.checkpoint.store import find, has_checkpoint
-from mt_train.engine.processes import Process, import_deepspeed, join_group
+from mt_train.engine.deepspeed_import import import_deepspeed
+from mt_train.engine.processes import Process, join_group
 
 KILLS = 3
 LATE = "deepspeed.runtime.zero.muon.muon_optimizer"

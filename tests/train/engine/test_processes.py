@@ -9,12 +9,8 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType
 
 import pytest
-import torch
-
-from mt_train.engine.processes import import_deepspeed
 
 COUNT_FAULTS = """
 import resource, sys, torch
@@ -37,17 +33,6 @@ def test_memory_freed_by_one_step_serves_the_next_without_page_faults() -> None:
     plain = faults("plain")
     # The heap may still grow once or twice, and on a busy machine a thread may take an arena of its own: the best of three.
     assert any(faults("kept") < plain / 3 for _ in range(3))
-
-
-def test_deepspeed_comes_without_torchs_compiler() -> None:
-    """Each start above ZeRO 0 imports DeepSpeed's Muon, which compiles a function that nobody calls: seconds a process."""
-    before = torch.compile
-    import_deepspeed(torch.device("cpu"))
-    from deepspeed.runtime.zero.muon.original_muon import zeropower_via_newtonschulz5
-
-    assert isinstance(zeropower_via_newtonschulz5, FunctionType)
-    assert not hasattr(zeropower_via_newtonschulz5, "_torchdynamo_orig_callable")
-    assert torch.compile is before
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """One optimizer step on DeepSpeed, with one owner of the loss denominator and one host synchronisation.
 
-W is the number of ranks that share parameters, N the trained tokens of the whole optimizer step, each counted as much as it weighs. Each
-micro-batch's loss sum is scaled by W/N before its backward; DeepSpeed then averages gradients over the W ranks. Splitting the same rows
-differently into micro-batches or ranks therefore gives the same gradient.
+W ranks share parameters, and N is the trained tokens of the whole optimizer step, each counted as much as it weighs. Each micro-batch's
+loss sum is scaled by W/N before its backward, and DeepSpeed averages gradients over W: however rows are divided, they are the same.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from mt_core.nn.batch import mean_of
 from mt_core.protocols import GradientTransform
 from mt_train.engine.block_figures import BlockFigures
 from mt_train.engine.coupling import couple, share_documents
+from mt_train.engine.deepspeed_import import redirect_prints
 from mt_train.engine.experts import ExpertRanks
 from mt_train.engine.gathering import forget_modules, gather_around_loss
 from mt_train.engine.group_sizes import group_sizes
@@ -30,7 +30,7 @@ from mt_train.engine.norms import settle_norm
 from mt_train.engine.parameters import EngineParameters
 from mt_train.engine.plan import Plan
 from mt_train.engine.precision import keep_precision
-from mt_train.engine.processes import Process, agree, all_reduce, redirect_prints
+from mt_train.engine.processes import Process, agree, all_reduce
 from mt_train.engine.repetition import make_repetition
 from mt_train.engine.stages import UNUSED
 from mt_train.engine.step import Reader, Trained, weighted_loss

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from mt_core.errors import ConfigError
 from mt_core.nn import DividesExperts, Received, exclude_from_compile
+from mt_train.engine.deepspeed_import import redirect_prints
 from mt_train.engine.layout import no_experts, undivided_experts
 from mt_train.engine.norms import squared_norm
-from mt_train.engine.processes import Process, redirect_prints
+from mt_train.engine.processes import Process
 
 _Model = TypeVar("_Model", bound=nn.Module)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mt_train.engine.processes import import_deepspeed
+from mt_train.engine.deepspeed_import import import_deepspeed
 
 
 def operators() -> dict[str, Any]:

@@ -1,16 +1,9 @@
-"""The processes of a run: who this one is, how they meet, and what they say to one another.
-
-DeepSpeed is imported here and nowhere earlier: it chooses its device at import, prints to standard output, and on a
-CPU would compile an operator that needs a C++ compiler (gloo's own collectives need none).
-"""
+"""The processes of a run: who this one is, how they meet, and what they say to one another."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
-import io
-import logging
 import os
 import platform
 import sys
@@ -20,7 +13,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -29,8 +21,8 @@ import torch
 import torch.distributed as dist
 
 from mt_core.errors import ConfigError, Fault
-from mt_core.tracking.logs import for_the_file
 from mt_train.config.ranks import ranks
+from mt_train.engine.deepspeed_import import import_deepspeed
 from mt_train.engine.rendezvous import join_processes, network_interface
 
 
@@ -119,54 +111,6 @@ def keep_freed_memory() -> bool:
 
 _MALLOPT = {-3: 1 << 30, -1: 2**31 - 1}
 """``M_MMAP_THRESHOLD`` and ``M_TRIM_THRESHOLD`` of malloc.h, in bytes."""
-
-
-def import_deepspeed(device: torch.device) -> ModuleType:
-    """Import DeepSpeed for this device, quietly and without its compiled CPU collectives."""
-    os.environ.setdefault("DS_ACCELERATOR", device.type)
-    _show_scripts()
-    with redirect_prints(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-        import deepspeed
-        from deepspeed.utils import logger
-
-        _import_muon()
-    logger.setLevel(logging.ERROR)
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    return deepspeed  # type: ignore[no-any-return]
-
-
-def _import_muon() -> None:
-    """DeepSpeed's Muon, which every start above ZeRO 0 imports to ask whether it is the optimizer, and which then imports torch's
-    compiler for one function: 3.6 s and 115 MiB a process. Ours is another, so nobody calls that function.
-    """
-    compile_for_real = torch.compile
-    torch.compile = lambda *arguments, **options: lambda function: function  # type: ignore[assignment]
-    try:
-        importlib.import_module("deepspeed.runtime.zero.muon.muon_optimizer")
-    finally:
-        torch.compile = compile_for_real
-
-
-@contextlib.contextmanager
-def redirect_prints() -> Iterator[None]:
-    """Send what DeepSpeed prints to the run's log: standard output is for what a command was asked for."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(said):
-            yield
-    finally:
-        if text := said.getvalue().strip():
-            for_the_file(text, logging.DEBUG)
-
-
-def _show_scripts() -> None:
-    """Put this environment's scripts on the PATH: DeepSpeed looks for ``ninja`` there, also when nobody activated it."""
-    scripts = str(Path(sys.executable).parent)
-    path = os.environ.get("PATH", "")
-    if scripts not in path.split(os.pathsep):
-        os.environ["PATH"] = f"{scripts}{os.pathsep}{path}" if path else scripts
 
 
 def _forget(deepspeed: ModuleType) -> None:
