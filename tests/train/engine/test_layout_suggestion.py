@@ -90,6 +90,7 @@ def fewest(base: Resolved, config: RunConfig, world: int) -> int:
     choices = {
         "train.compile": (False, True),
         "parallel.zero_stage": get_args(ParallelConfig.model_fields["zero_stage"].annotation),
+        "parallel.masters": ("auto",),  # DeepSpeed's mend nothing
         "parallel.offload": get_args(ParallelConfig.model_fields["offload"].annotation),
         "parallel.sequence": range(1, world + 1),
         "parallel.expert": range(1, world + 1),

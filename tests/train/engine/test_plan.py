@@ -128,7 +128,9 @@ def test_an_optimizer_of_whole_parameters_runs_at_zero_0_in_both_precisions(worl
     ("name", "parallel", "dtype", "says"),
     [
         ("lamb", {}, "fp16", "Set --train.dtype bf16"),
-        ("lamb", {"masters": "deepspeed"}, "bf16", "lamb needs whole parameters, and ZeRO 1 shows it flat pieces"),
+        ("lamb", {"masters": "deepspeed"}, "bf16", "pieces. In bf16 leave out --parallel.masters deepspeed"),
+        ("lamb", {"masters": "deepspeed"}, "bf16", "Nearest that works: --parallel.masters auto"),
+        ("lamb", {"masters": "deepspeed", "zero_stage": 0}, "bf16", "Nearest that works: --parallel.masters auto"),
         ("lamb", {"offload": "optimizer"}, "fp32", "lamb needs whole parameters, and ZeRO 1 shows it flat pieces"),
         ("lomo", {}, "bf16", "train.dtype: lomo changes each weight as its gradient arrives, and bf16 keeps copies"),
     ],

@@ -15,6 +15,7 @@ Works = Callable[[RunConfig, int], bool]
 
 KEYS = (
     "train.compile",
+    "parallel.masters",
     "parallel.zero_stage",
     "parallel.offload",
     "parallel.sequence",
@@ -102,8 +103,8 @@ def _changes(config: RunConfig, world: int, keys: Sequence[str]) -> Iterator[dic
 def _alternatives(config: RunConfig, world: int, key: str, most: int) -> list[Any]:
     """Values that a key might take instead of its own; of a number's, the ``most`` nearest."""
     own = _value(config, key)
-    if key == "parallel.expert" and own == 1:
-        return []  # to divide experts mends nothing
+    if (key, own) in (("parallel.expert", 1), ("parallel.masters", "auto")):
+        return []  # to divide experts, or to ask for DeepSpeed's masters, mends nothing
     section, _, name = key.partition(".")
     field = type(getattr(config, section)).model_fields[name]
     if isinstance(own, bool):

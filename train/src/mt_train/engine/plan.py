@@ -237,8 +237,7 @@ def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Itera
     form = component.form if isinstance(component, OptimizerComponent) else None
     if form == "whole_parameter" and plan.zero_stage > 0:
         problem = f"{component.name} needs whole parameters, and ZeRO {plan.zero_stage} shows it flat pieces."
-        fix = "Set --train.dtype bf16." if plan.dtype == "fp16" else "Set --parallel.zero-stage 0."
-        yield Fault(key="optimizer", problem=problem, fix=fix)
+        yield Fault(key="optimizer", problem=problem, fix=_fix_of_pieces(plan))
         needed -= ZERO  # which it lacks for this reason
     if form == "fused" and plan.dtype != "fp32":
         problem = f"{component.name} changes each weight as its gradient arrives, and {plan.dtype} keeps copies of them in fp32."
@@ -262,6 +261,18 @@ def _unsupported_faults(offer: Offer, plan: Plan, layouts: Set[Layout]) -> Itera
     if form == "gradient_transform" and plan.scales_loss:
         problem = f"{component.name} makes directions of gradients, which fp16 would have to scale."
         yield Fault(key="train.dtype", problem=problem, fix="Set --train.dtype bf16.")
+
+
+def _fix_of_pieces(plan: Plan) -> str:
+    """Return how parameters of such a layout become whole ones: in half precision beside masters of our own alone."""
+    if plan.dtype == "fp16":
+        return "Set --train.dtype bf16."
+    if plan.dtype == "bf16" and plan.zero_stage == 1 and not plan.own_masters:
+        return (
+            "In bf16 leave out --parallel.masters deepspeed, options of --parallel.deepspeed, offload, pipeline and expert ranks; or set"
+            " --train.dtype fp32 --parallel.zero-stage 0."
+        )
+    return "Set --parallel.zero-stage 0."
 
 
 def _divided_faults(offer: Offer, plan: Plan, form: str | None) -> Iterator[Fault]:
