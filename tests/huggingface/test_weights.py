@@ -51,3 +51,24 @@ def test_a_reward_model_whose_padding_ends_texts_keeps_the_padding_that_its_conf
     ids = {"bos_token_id": None, "eos_token_id": END, "pad_token_id": END}
     logits_with_ids("modernbert-decoder", tmp_path, ids, head="own")
     assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == 0
+
+
+def test_the_row_of_padding_that_transformers_sets_to_zero_is_read_as_zero_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = tiny_models.model("youtu")
+    theirs.config.pad_token_id = PAD
+    with torch.no_grad():
+        theirs.get_input_embeddings().weight[PAD] = 3.0
+    theirs.save_pretrained(tmp_path)
+    opened = AutoModelForCausalLM.from_pretrained(tmp_path).get_input_embeddings().weight
+    assert not opened[PAD].any(), "as transformers reads it"
+    config = HuggingFaceConfig(**HUGGINGFACE.values(tmp_path))
+    read = HUGGINGFACE.tensors(tmp_path, config)[f"{config.kind.embed}.weight"]()
+    assert torch.equal(read, opened)
+    assert f"the row of token {PAD} (pad_token_id)" in capsys.readouterr().err
+    content = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**content, "pad_token_id": None}))
+    kept = HuggingFaceConfig(**HUGGINGFACE.values(tmp_path))
+    assert HUGGINGFACE.tensors(tmp_path, kept)[f"{config.kind.embed}.weight"]()[PAD].eq(3.0).all()
+    assert capsys.readouterr().err == ""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt_core import WeightsError, WeightsFormat
+from mt_core import WeightsError, WeightsFormat, notice
 from mt_core.weights import (
     CONFIG,
     Loaders,
@@ -69,6 +69,9 @@ def tensors(path: Path, config: HuggingFaceConfig) -> Loaders:
         if name in saved or not any(each.search(name) for each in ignored)  # tables that old versions saved
     }
     embedding, head = f"{config.kind.embed}.weight", f"{config.kind.head}.weight"
+    row = config.config.get(_PAD)
+    if config.kind.padding == "embedding" and row is not None and embedding in loaders:
+        loaders = {**loaders, embedding: partial(_without_row, loaders[embedding], row, path)}
     if model.get_parameter(embedding) is model.get_parameter(head):
         return without_tied_head(loaders, path, embedding=embedding, head=head)
     return loaders
@@ -89,6 +92,19 @@ def written(config: HuggingFaceConfig, loaders: Mapping[str, Callable[[], Tensor
         fused = fused_experts(loaders, expert_layouts(build_language_model(config)))
     shaped = {name: load if saved[name].shape else partial(_reshaped, load, ()) for name, load in fused.items()}
     return Conversions(model).written(shaped)
+
+
+def _without_row(load: Callable[[], Tensor], row: int, path: Path) -> Tensor:
+    """Return an embedding with zeros as its row of padding, which transformers sets to zero when it opens such a folder."""
+    weight = load()
+    if bool(weight[row].any()):
+        notice(
+            f"notice: the row of token {row} ({_PAD}) in the embedding of {path} is set to zero, as transformers does when it opens a"
+            f" folder of this type, though the file has other numbers; leave {_PAD} out of {CONFIG} to keep them"
+        )
+        weight = weight.clone()
+        weight[row] = 0
+    return weight
 
 
 def _reshaped(load: Callable[[], Tensor], shape: tuple[int, ...]) -> Tensor:
