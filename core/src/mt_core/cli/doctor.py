@@ -71,9 +71,8 @@ def problems(report: Mapping[str, Section]) -> list[str]:
     ]
     if sys.platform == "win32":
         found.append("Windows: training runs in WSL 2; mt-plugins and mt-report run here too")
-    found += [
-        f"plugin {name}: {state}" for name, state in report["plugins"].items() if state.startswith(("failed", "misfit"))
-    ]
+    wrong = {name: state for name, state in report["plugins"].items() if state.startswith(("failed", "misfit"))}
+    found += [f"plugin {name}: {state}" for name, state in wrong.items()]
     own = [title for title in report if title not in _OWN and "error" in report[title]]
     return found + [f"{title}: {report[title]['error']}" for title in own]
 
