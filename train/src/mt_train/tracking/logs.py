@@ -64,11 +64,16 @@ class RunLog:
             self._file = _File(folder / self._name)
         except OSError as error:
             CONSOLE.emit(_unwritable_record(folder / self._name, error))
-            return
-        self._file.setLevel(self._level)
-        self._file.setFormatter(_Redaction("%(asctime)s %(levelname)-7s %(message)s"))
-        self._follow(self._file)
+        else:
+            self._file.setLevel(self._level)
+            self._file.setFormatter(_Redaction("%(asctime)s %(levelname)-7s %(message)s"))
+            self._follow(self._file)
+        self.forget_early()
+
+    def forget_early(self) -> None:
+        """Keep nothing more of what is said: the file has it, or there will be none. A long run says a lot."""
         LOGGER.removeHandler(self._early)
+        self._early.records.clear()
 
     def _follow(self, handler: logging.Handler) -> None:
         """Give a handler what was said so far, and what will be."""
@@ -79,7 +84,7 @@ class RunLog:
 
     def close(self) -> None:
         """Leave the logger as it was."""
-        LOGGER.removeHandler(self._early)
+        self.forget_early()
         if self._events is not None:
             LOGGER.removeHandler(self._events)
             self._events.close()

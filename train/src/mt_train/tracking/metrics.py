@@ -12,7 +12,7 @@ from typing import Any
 from mt_core.protocols import StepRecord
 from mt_core.tracking.appender import Appender
 from mt_core.tracking.logs import notice
-from mt_core.tracking.step_lines import cut_back, step_of, whole_lines
+from mt_core.tracking.step_lines import cut_back, whole_lines
 
 _SHOWN = 5
 
@@ -34,7 +34,16 @@ class MetricsFile:
 
     def read(self) -> list[dict[str, Any]]:
         """All whole records; a last line that a crash cut short is left out."""
-        return [json.loads(line) for line in whole_lines(self.path) if step_of(line) is not None]
+        return [record for line in whole_lines(self.path) if (record := _record(line)) is not None]
+
+    def pick(self, *keys: str) -> Iterator[dict[str, Any]]:
+        """Yield step and these keys of each whole record, line by line: all figures of a long run take gigabytes."""
+        if not self.path.is_file():
+            return
+        with self.path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n") and (record := _record(line)) is not None:
+                    yield {key: record[key] for key in ("step", *keys) if key in record}
 
     def cut_back(self, step: int) -> list[int]:
         """Drop the records after ``step``, and say which of those before it are missing; returns the steps that were dropped."""
@@ -45,6 +54,15 @@ class MetricsFile:
                 " were lost, and the run goes on without them"
             )
         return sorted({number for number in found if number > step})
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The record in a line; nothing where the line is damaged."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and type(record.get("step")) is int else None
 
 
 def without_nan(content: Any) -> Any:

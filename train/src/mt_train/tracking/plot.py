@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
@@ -23,22 +24,32 @@ def smooth(values: Sequence[float], weight: float = SMOOTHING) -> list[float]:
     return out
 
 
-def plot_losses(records: Sequence[Mapping[str, Any]], path: Path, *, unit: str = NATS_PER_TOKEN) -> None:
+LOSSES = ("loss", "eval_loss")
+"""Figures of a record, beside its step, that ``plot_losses`` draws."""
+MANY_POINTS = 10_000
+"""From so many on the legend has a fixed place: matplotlib would look for a free one among all of them, and warn that it does."""
+
+
+def plot_losses(records: Iterable[Mapping[str, Any]], path: Path, *, unit: str = NATS_PER_TOKEN) -> None:
     """Write a PNG of the records of ``metrics.jsonl``; without a single loss nothing is written."""
-    points = [(record["step"], record["loss"]) for record in records if record.get("loss") is not None]
-    held_out = [(record["step"], record["eval_loss"]) for record in records if record.get("eval_loss") is not None]
-    if not points:
+    trained, held_out = ((array("q"), array("d")) for _ in LOSSES)
+    for record in records:
+        for (steps, values), key in zip((trained, held_out), LOSSES, strict=True):
+            if record.get(key) is not None:
+                steps.append(record["step"])
+                values.append(record[key])
+    steps, losses = trained
+    if not losses:
         return
-    steps, losses = [step for step, _ in points], [loss for _, loss in points]
     figure, axes = _figure(None)  # the layout of text is most of the time of a picture, and every run draws this one
     figure.subplots_adjust(left=0.11, right=0.985, bottom=0.11, top=0.97)
     axes.plot(steps, losses, color="#9bb8d9", linewidth=1, label="training, each step")
     axes.plot(steps, smooth(losses), color="#1f4e8c", linewidth=2, label=f"training, moving average ({SMOOTHING:g})")
-    if held_out:
-        axes.plot(*zip(*held_out, strict=True), "o-", color="#c8553d", markersize=5, label="held out")
+    if held_out[1]:
+        axes.plot(*held_out, "o-", color="#c8553d", markersize=5, label="held out")
     axes.set_xlabel("optimizer step")
     axes.set_ylabel(f"loss ({unit})" if unit else "loss")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="best" if len(losses) < MANY_POINTS else "upper right")
     _save(figure, path)
 
 
