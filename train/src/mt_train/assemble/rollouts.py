@@ -7,7 +7,6 @@ between two steps of an iteration reads them there, and one that was stopped whi
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -24,6 +23,7 @@ from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.data import RunData, loader_options
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.policy import LivePolicy
+from mt_train.assemble.recorded_answers import RecordedAnswers
 from mt_train.assemble.sources import rows_of
 from mt_train.data.loader import Loader, Position, WaitingEnded, Window
 from mt_train.data.online import CollectsAnswers, ComparesAnswers, Prompt, Record, ReplaysAnswers, TellsSeconds
@@ -65,7 +65,8 @@ class RolloutLoader(Loader):
         self._last: tuple[int, Sequence[Record]] = -1, ()
         self._path = None if folder is None else folder / FILE
         replay = objective.replay if isinstance(objective, ReplaysAnswers) else None
-        self._recorded = None if replay is None else replay.expanduser() / FILE
+        self._own = None if self._path is None else RecordedAnswers(self._path)
+        self._recorded = None if replay is None else RecordedAnswers(replay.expanduser() / FILE)
         self._file = StepLines(self._path) if self._path is not None and engine.process.is_main else None
 
     @property
@@ -195,7 +196,7 @@ class RolloutLoader(Loader):
         if records := self._read_lines(self._recorded, iteration):
             return records
         raise UsageError(
-            f"{self._recorded} has no answers of iteration {iteration}; train for fewer steps, or give the folder of a longer run"
+            f"{self._recorded.path} has no answers of iteration {iteration}; train for fewer steps, or give the folder of a longer run"
         )
 
     def _refuse_long(self, samples: Sequence[Sample]) -> None:
@@ -203,7 +204,7 @@ class RolloutLoader(Loader):
         most = self._options["sequence_len"]
         longest = max(samples, key=lambda sample: len(sample.ids), default=None)
         if longest is not None and (length := len(longest.ids)) > most:
-            where = "" if self._recorded is None else f" of {self._recorded}"
+            where = "" if self._recorded is None else f" of {self._recorded.path}"
             raise UsageError(
                 f"the answers{where} are too long: a sample of {longest.row_id} has {length} tokens with its prompt, and train.sequence_len"
                 f" is {most}; set --train.sequence-len {length} or more, or take shorter answers"
@@ -211,21 +212,15 @@ class RolloutLoader(Loader):
 
     def _read(self, iteration: int) -> Sequence[Record]:
         """Read what was written down. Raises ``CheckpointError`` on every rank where it is gone. Collective."""
-        if records := self._read_lines(self._path, iteration):
+        if records := self._read_lines(self._own, iteration):
             return records
         raise CheckpointError(
             f"{self._path} has no answers of iteration {iteration}, which this run goes on from. Put the file back, or start a new run"
         )
 
-    def _read_lines(self, path: Path | None, iteration: int) -> Sequence[Record]:
+    def _read_lines(self, answers: RecordedAnswers | None, iteration: int) -> Sequence[Record]:
         """Return the answers of an iteration in a file that rank 0 reads; nothing where there are none. Collective."""
-        found: list[Record] = []
-        if path is not None and self._engine.process.is_main and path.exists():
-            with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-                # most lines are of others, and need not be parsed; another program may have written them without spaces
-                mark = re.compile(rf'"iteration"\s*:\s*{iteration}\b')
-                whole = (json.loads(line) for line in file if line.endswith("\n") and mark.search(line))
-                found = [line for line in whole if line.get("iteration") == iteration]
+        found = answers.read(iteration) if answers is not None and self._engine.process.is_main else []
         records: list[Record] = json.loads(share_text(json.dumps(found)))
         return records
 
