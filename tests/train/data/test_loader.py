@@ -111,6 +111,10 @@ def test_epochs_have_as_many_steps_as_exact_fractions_say(hundredths: int, rows:
     assert source.steps_in(hundredths / 100) == max(1, expected)
 
 
+def test_steps_of_a_million_epochs_of_padded_rows_are_counted_without_ordering_any() -> None:
+    assert loader([3] * 10, packing=False, global_batch_size=4).steps_in(1e6) == 3_000_000
+
+
 @given(share=st.integers(1, 99), rows=st.integers(2, 400))
 def test_a_share_of_the_rows_is_held_out_to_the_row(share: int, rows: int) -> None:
     expected = max(1, floor(Fraction(share, 100) * rows))

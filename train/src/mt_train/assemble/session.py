@@ -27,6 +27,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.recording import open_recorder
 from mt_train.assemble.report import about_run, describe_run
 from mt_train.assemble.rollouts import make_rollouts
+from mt_train.assemble.run_length import count_steps
 from mt_train.assemble.run_state import RunState
 from mt_train.assemble.samples import Samples
 from mt_train.assemble.save_interval import interval_of
@@ -85,7 +86,7 @@ class Session:
         self.description, self.save_request = Description(folder), SaveRequest(folder)
         self.step = 0
         self.save_interval = interval_of(self.config.checkpoint, self.process.world, largest, self._say)
-        self.total_steps = self.config.train.steps or self.loader.steps_in(self.config.train.epochs or 1.0)
+        self.total_steps = count_steps(self.config.train, self.loader)
         self.state = RunState(
             parts=parts, data=data, engine=engine, events=self.events, total_steps=self.total_steps, reference=reference
         )
@@ -269,9 +270,8 @@ class Session:
 
     def _context(self, step: int, **fields: Any) -> CallbackContext:
         fields |= {"model": self.engine.module.model, "weights": LiveWeights(self.engine), "config": self.raw}
-        fields |= {"tokenizer": self.data.tokenizer}
-        fields |= {"total_steps": self.total_steps, "output": self.output, "evaluates": self._evaluates}
-        return CallbackContext(step=step, **fields)
+        fields |= {"tokenizer": self.data.tokenizer, "output": self.output, "evaluates": self._evaluates}
+        return CallbackContext(step=step, total_steps=self.total_steps, **fields)
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 

@@ -7,6 +7,9 @@ from typing import Any
 MOST_TOKENS, MOST_ROWS = 1_073_741_824, 10_000_000
 """Most tokens of one row, and most rows at a time or in one optimizer step: more is a slip, refused before anything takes memory for it."""
 
+MOST_STEPS = 99_999_999
+"""Most optimizer steps of a run: checkpoints are named and sorted by eight digits."""
+
 
 def count_or_auto(value: Any, most: int | None = None) -> Any:
     """Return a count as it is, and ``auto``. Raises one ``ValueError`` for anything else: a union of types would give several."""

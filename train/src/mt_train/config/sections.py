@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mt_core.config.base import MtConfig, Patterns
-from mt_train.config.bounds import MOST_ROWS, MOST_TOKENS, count_or_auto
+from mt_train.config.bounds import MOST_ROWS, MOST_STEPS, MOST_TOKENS, count_or_auto
 from mt_train.config.deepspeed import DeepSpeedOptions
 from mt_train.config.pace import Interval
 from mt_train.config.ranks import MOST_PROCESSES
@@ -21,7 +21,7 @@ RECOMPUTED = ("full", "selective", "host")
 class TrainConfig(MtConfig):
     """How long, how large and how exactly."""
 
-    steps: int | None = Field(None, gt=0, description="optimizer steps; excludes epochs")
+    steps: int | None = Field(None, gt=0, le=MOST_STEPS, description="optimizer steps; excludes epochs")
     epochs: float | None = Field(None, gt=0, description="passes over the training rows; default 1 without steps")
     max_minutes: float | None = Field(
         None, gt=0, description="save and end with code 75 after so long (minutes), to be resumed"

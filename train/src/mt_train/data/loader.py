@@ -141,10 +141,15 @@ class Loader:
         """Optimizer steps of so many epochs, in exact arithmetic."""
         exact = as_written(epochs)
         whole = math.floor(exact)
-        steps = sum(-(-len(self.rows(epoch)) // self.global_batch_size) for epoch in range(whole))
+        steps = self._steps_of_epochs(whole)
         if exact > whole:
             steps += math.ceil((exact - whole) * len(self.rows(whole)) / self.global_batch_size)
         return max(1, steps)
+
+    def _steps_of_epochs(self, count: int) -> int:
+        if not self.packing:  # a row for each sample, in whatever order
+            return count * -(-len(self.samples) // self.global_batch_size)
+        return sum(-(-len(self.rows(epoch)) // self.global_batch_size) for epoch in range(count))
 
     def has(self, position: Position) -> bool:
         """Return whether an optimizer step can begin there."""

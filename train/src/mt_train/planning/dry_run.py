@@ -21,6 +21,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
 from mt_train.assemble.report import describe_held_out, example, media_parts, warnings
 from mt_train.assemble.run import RunOptions
+from mt_train.assemble.run_length import count_steps
 from mt_train.assemble.save_interval import describe_auto
 from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
@@ -106,7 +107,7 @@ def _device() -> str:
 def _about(parts: Parts, plan: Plan, data: RunData, counts: Counts) -> dict[str, Any]:
     config, meta = parts.config, counts.meta(plan.pipeline)
     loader = make_loader(config, data, plan, Process(0, plan.world, 0, torch.device("cpu")))
-    steps = config.train.steps or loader.steps_in(config.train.epochs or 1.0)
+    steps = count_steps(config.train, loader)
     schedule = parts.schedule(steps)  # which may refuse so few
     rate = float(getattr(config.optimizer.options, "lr", 0.0))
     row_tokens = count_row_tokens(config, data)
