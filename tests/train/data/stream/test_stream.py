@@ -270,6 +270,14 @@ def test_rows_that_are_read_twice_are_counted_once() -> None:
     assert twice._blocks.report == once._blocks.report
 
 
+def test_the_report_of_a_stream_does_not_grow_with_it() -> None:
+    source = loader(NumberedRows([4, FAULTY, 4, 4, 4]), blocks_of={"on_bad_row": "skip"})
+    list(islice(source.windows(Position()), 60))
+    report = source._blocks.report
+    assert report.rows_dropped["bad row"] > 20, "they are counted"
+    assert (report.bad_rows, report.named_files, report.hashes) == ([], {}, None)
+
+
 @pytest.mark.parametrize("state", [{"place": {1, 2}}, {"place": (1, 2)}, {3: "three"}, {"place": float("inf")}])
 def test_a_state_that_json_cannot_hold_is_refused(state: dict[Any, Any]) -> None:
     class Odd(NumberedRows):

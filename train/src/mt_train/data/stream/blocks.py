@@ -154,6 +154,7 @@ class Blocks:
             self._counted = place
             block.samples.report.hashes = None  # which would grow with the stream
             self.report = RowStatistics.total([self.report, block.samples.report])
+            self.report.bad_rows, self.report.named_files = [], {}  # so would these, which each block has told
             self.report.is_prefix = False
 
     def _at(self, begin: Position) -> Block | None:
