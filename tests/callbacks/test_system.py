@@ -52,16 +52,33 @@ def test_each_rank_has_a_file_of_its_own_and_the_figures_are_the_systems(tmp_pat
     assert found[-1]["disk_free_gib"] == pytest.approx(disk.f_bavail * disk.f_frsize / 2**30, rel=0.05)
 
 
-def test_a_folder_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made_by_another", [False, True])
+def test_a_folder_that_was_removed_is_not_made_again(tmp_path: Path, made_by_another: bool) -> None:
     callback = System(SystemConfig(every_seconds=0.1))
     folder = tmp_path / "run"
     folder.mkdir()
     context = CallbackContext(step=0, total_steps=9, output=folder)
     callback.on_run_start(context)
     folder.rmdir()
+    if made_by_another:
+        folder.mkdir()
     callback.on_exception(context)
-    assert not folder.exists()
+    assert [*folder.glob("*")] == []
+    assert folder.exists() == made_by_another
     assert not any(thread.name == "system" for thread in threading.enumerate())
+
+
+def test_a_file_that_is_rotated_away_is_begun_anew(tmp_path: Path) -> None:
+    """The thread ended without a word, and the run had no figures of its machine from then on."""
+    callback, path = System(SystemConfig(every_seconds=0.1)), tmp_path / "system.jsonl"
+    callback.on_run_start(CallbackContext(step=0, total_steps=9, output=tmp_path))
+    end = time.monotonic() + 20
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    path.rename(tmp_path / "system.jsonl.1")
+    callback.on_run_end(CallbackContext(step=9, total_steps=9, output=tmp_path))
+    assert lines(path)[-1]["host"]
+    assert lines(tmp_path / "system.jsonl.1")[0]["step"] == 0
 
 
 def test_a_gpu_that_does_not_say_something_leaves_it_out() -> None:

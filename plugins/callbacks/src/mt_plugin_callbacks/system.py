@@ -55,7 +55,8 @@ class System:
         lines = StepLines(path)
         lines.cut_back(sys.maxsize)  # of a run that was killed, half a line
         about = {"rank": rank, "host": socket.gethostname()}
-        work = (lines, about, path, _gpu_reader())
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # as long as it is open, no other has its number
+        work = (lines, about, path, folder, _gpu_reader())
         self._thread = threading.Thread(target=self._look, args=work, name="system", daemon=True)
         self._thread.start()
 
@@ -73,18 +74,27 @@ class System:
         """End the thread."""
         self.on_run_end(context)
 
-    def _look(self, lines: StepLines, about: Mapping[str, Any], path: Path, gpu: Read) -> None:
-        cpu, folder = _CpuClock(), path.parent
-        ended = wrote = False
-        while not ended:
-            ended = self._ended.wait(self._every)
-            if not folder.is_dir() or (wrote and not path.exists()):  # it was removed, and the run is about to say so
-                return
-            figures = {**cpu.read(), **_memory(), "disk_free_gib": shutil.disk_usage(folder).free / 2**30, **gpu()}
-            short = {name: round(value, 4) for name, value in figures.items()}
-            lines.append([{"time": round(time.time(), 3), **about, "step": self._step, **short}])
-            wrote = wrote or path.exists()
-        lines.close()
+    def _look(self, lines: StepLines, about: Mapping[str, Any], path: Path, folder: int, gpu: Read) -> None:
+        cpu, ended = _CpuClock(), False
+        try:
+            while not ended:
+                ended = self._ended.wait(self._every)
+                if not _is_at(folder, path.parent):  # it was removed or moved, and the run is about to say so
+                    return
+                figures = {**cpu.read(), **_memory(), "disk_free_gib": shutil.disk_usage(folder).free / 2**30, **gpu()}
+                short = {name: round(value, 4) for name, value in figures.items()}
+                lines.append([{"time": round(time.time(), 3), **about, "step": self._step, **short}])
+            lines.close()
+        finally:
+            os.close(folder)
+
+
+def _is_at(folder: int, path: Path) -> bool:
+    """Return whether an open folder is still the one of this path."""
+    try:
+        return os.path.samestat(os.fstat(folder), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def system_files(config: SystemConfig) -> tuple[str, ...]:
