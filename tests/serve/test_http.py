@@ -239,6 +239,23 @@ def test_who_takes_no_piece_of_a_stream_in_time_is_gone(monkeypatch: pytest.Monk
     assert closed == [True]
 
 
+def test_a_lost_connection_is_noticed_before_the_next_piece_is_written() -> None:
+    """Pieces that were there at once were all written to it, and asyncio warned on the console of each from the sixth on."""
+    order: list[str] = []
+
+    async def events() -> AsyncIterator[dict[str, Any]]:
+        for number in range(3):
+            yield {"piece": number}
+
+    async def send(message: Any) -> None:
+        if message.get("body"):
+            order.append("written")
+            asyncio.get_running_loop().call_soon(order.append, "noticed")  # as a transport does once a write fails
+
+    asyncio.run(http.send_events(send, events()))
+    assert order[:4] == ["written", "noticed", "written", "noticed"]
+
+
 def test_metrics_are_prometheus_text(server: Server) -> None:
     server.complete(prompt="x", max_tokens=3)
     parser = pytest.importorskip("prometheus_client.parser")
