@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,19 @@ def test_a_run_goes_on_after_any_damaged_line(tmp_path: Path, damage: bytes) -> 
     lines.append([line(3)])
     assert steps(path)[-1] == 3
     assert not damage.endswith(b"\n") or (tmp_path / "lines.jsonl.damaged").read_bytes() == damage
+
+
+def test_a_file_is_cut_back_in_less_memory_than_it_takes(tmp_path: Path) -> None:
+    """``rollouts.jsonl`` grows to gigabytes in a long run, of which twice as many were in memory when it was resumed."""
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps(line(step, answer=1_000 * "x")) + "\n" for step in range(2_000)))
+    size = path.stat().st_size
+    tracemalloc.start()
+    StepLines(path).cut_back(1_500)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 4
+    assert steps(path) == list(range(1_501))
 
 
 def test_a_file_that_is_not_there_is_not_made_by_cutting_it_back(tmp_path: Path) -> None:

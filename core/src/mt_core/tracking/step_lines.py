@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +57,12 @@ def cut_back(path: Path, step: int) -> list[int]:
     ``OutputError`` when the file cannot be read or replaced.
     """
     try:
-        lines = whole_lines(path)
-        steps = [step_of(line) for line in lines]
-        damaged = [line for line, number in zip(lines, steps, strict=True) if number is None]
-        if damaged:
-            _set_aside(path, damaged)
+        steps = [step_of(line) for line in whole_lines(path)]
+        if None in steps:
+            _set_aside(path, [line for line, n in zip(whole_lines(path), steps, strict=True) if n is None])
         with replace_file(path) as file:
-            file.writelines(line for line, n in zip(lines, steps, strict=True) if n is not None and n <= step)
+            lines = zip(whole_lines(path), steps, strict=True)
+            file.writelines(line for line, n in lines if n is not None and n <= step)
     except OSError as error:
         raise OutputError(f"{path} cannot be cut back to step {step}: {error.strerror or error}") from error
     return [number for number in steps if number is not None]
@@ -78,14 +77,14 @@ def _set_aside(path: Path, damaged: list[bytes]) -> None:
     )
 
 
-def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file, without a last one that a crash cut short; none where there is no file."""
+def whole_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file of any size, without a last one that a crash cut short; none where there is no file."""
     if not path.exists() and not path.is_symlink():
-        return []
+        return
     if path.is_symlink() or not path.is_file():
         raise OutputError(f"{path} is not a regular file; remove it")
-    # Not splitlines(): a text may hold line separators of Unicode, which JSON need not escape.
-    return [line + b"\n" for line in path.read_bytes().split(b"\n")[:-1]]
+    with path.open("rb") as file:  # as bytes: a text may hold line separators of Unicode, which JSON need not escape
+        yield from (line for line in file if line.endswith(b"\n"))
 
 
 def step_of(line: bytes) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ class Replay:
         name = STEP_FOLDER.fullmatch(checkpoint.name)
         assert name is not None, "a checkpoint was found by its name"
         self._from, self._run = int(name[1]), checkpoint.parent.parent
-        recorded = MetricsFile(self._run / "metrics.jsonl").read()
-        behind = [record for record in recorded if record["step"] > self._from]
-        self._records: dict[int, Mapping[str, Any]] = {record["step"]: record for record in behind[:steps]}
+        recorded = MetricsFile(self._run / "metrics.jsonl").records()
+        behind = islice((record for record in recorded if record["step"] > self._from), steps)
+        self._records: dict[int, Mapping[str, Any]] = {record["step"]: record for record in behind}
         self._compared: list[int] = []
         self.difference = ""
         if not self._records:

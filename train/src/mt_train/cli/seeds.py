@@ -65,9 +65,10 @@ def parse_seeds(given: Any) -> list[int]:
 
 def final_figures(run: Path) -> dict[str, float | None]:
     """Training loss and whatever the last evaluation gave; ``None`` for what was no number."""
-    records = MetricsFile(run / "metrics.jsonl").read()
-    evaluated: dict[str, float | None] = next((record for record in reversed(records) if "eval_loss" in record), {})
-    return {"loss": records[-1]["loss"]} | {key: value for key, value in evaluated.items() if key.startswith("eval_")}
+    last, evaluated = dict[str, float | None](), dict[str, float | None]()
+    for last in MetricsFile(run / "metrics.jsonl").records():
+        evaluated = last if "eval_loss" in last else evaluated
+    return {"loss": last["loss"]} | {key: value for key, value in evaluated.items() if key.startswith("eval_")}
 
 
 def describe(results: Mapping[int, Mapping[str, float | None]]) -> str:

@@ -34,16 +34,11 @@ class MetricsFile:
 
     def read(self) -> list[dict[str, Any]]:
         """All whole records; a last line that a crash cut short is left out."""
-        return [record for line in whole_lines(self.path) if (record := _record(line)) is not None]
+        return list(self.records())
 
-    def pick(self, *keys: str) -> Iterator[dict[str, Any]]:
-        """Yield step and these keys of each whole record, line by line: all figures of a long run take gigabytes."""
-        if not self.path.is_file():
-            return
-        with self.path.open("rb") as file:
-            for line in file:
-                if line.endswith(b"\n") and (record := _record(line)) is not None:
-                    yield {key: record[key] for key in ("step", *keys) if key in record}
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield the records that ``read`` returns: all of a long run take gigabytes."""
+        return (record for line in whole_lines(self.path) if (record := _record(line)) is not None)
 
     def cut_back(self, step: int) -> list[int]:
         """Drop the records after ``step``, and say which of those before it are missing; returns the steps that were dropped."""

@@ -24,17 +24,15 @@ def smooth(values: Sequence[float], weight: float = SMOOTHING) -> list[float]:
     return out
 
 
-LOSSES = ("loss", "eval_loss")
-"""Figures of a record, beside its step, that ``plot_losses`` draws."""
 MANY_POINTS = 10_000
 """From so many on the legend has a fixed place: matplotlib would look for a free one among all of them, and warn that it does."""
 
 
 def plot_losses(records: Iterable[Mapping[str, Any]], path: Path, *, unit: str = NATS_PER_TOKEN) -> None:
     """Write a PNG of the records of ``metrics.jsonl``; without a single loss nothing is written."""
-    trained, held_out = ((array("q"), array("d")) for _ in LOSSES)
+    trained, held_out = (array("q"), array("d")), (array("q"), array("d"))
     for record in records:
-        for (steps, values), key in zip((trained, held_out), LOSSES, strict=True):
+        for key, (steps, values) in (("loss", trained), ("eval_loss", held_out)):
             if record.get(key) is not None:
                 steps.append(record["step"])
                 values.append(record[key])

@@ -9,7 +9,7 @@ from mt_core.protocols import NATS_PER_TOKEN, StepRecord
 from mt_core.tracking.logs import notice
 from mt_train.tracking.console import ProgressLines
 from mt_train.tracking.metrics import MetricsFile
-from mt_train.tracking.plot import LOSSES, plot_losses
+from mt_train.tracking.plot import plot_losses
 from mt_train.tracking.tensorboard import TensorBoardWriter
 from mt_train.tracking.trackers import GuardedTracker
 
@@ -82,6 +82,6 @@ class Recorder:
             return
         self._metrics.close()
         try:
-            plot_losses(self._metrics.pick(*LOSSES), self._output / "loss.png", unit=self._loss_unit)
+            plot_losses(self._metrics.records(), self._output / "loss.png", unit=self._loss_unit)
         except OSError as error:
             notice(f"warning: {self._output / 'loss.png'} cannot be written: {error.strerror or error}")
