@@ -201,13 +201,14 @@ class Best:
         file = None if context.output is None else context.output / "metrics.jsonl"
         if file is None or not file.is_file():
             return
-        for line in file.read_bytes().splitlines():
-            with suppress(ValueError, LookupError, TypeError):  # damaged, without the figure, or with null as one
-                record = json.loads(line)
-                step, value = int(record["step"]), goal.sign * float(record[goal.metric])
-                saved = file.parent / "checkpoints" / f"step-{step:08d}"
-                if step <= context.step and value < self._best and saved.is_dir():
-                    self._best, self._step, self._name = value, step, saved.name
+        with file.open("rb") as lines:  # one by one: each rank reads them
+            for line in lines:
+                with suppress(ValueError, LookupError, TypeError):  # damaged, without the figure, or with null as one
+                    record = json.loads(line)
+                    step, value = int(record["step"]), goal.sign * float(record[goal.metric])
+                    saved = file.parent / "checkpoints" / f"step-{step:08d}"
+                    if step <= context.step and value < self._best and saved.is_dir():
+                        self._best, self._step, self._name = value, step, saved.name
 
     def on_evaluate_end(self, context: CallbackContext) -> Control | None:
         """Ask for a save where the figure is better than ever."""
