@@ -398,11 +398,13 @@ def test_blocks_that_are_always_on_are_adamws(build: Any, name: str) -> None:
     agree(build, name, values, lambda own: torch.optim.AdamW(own, **options), MATRICES + VECTORS, block=None)
 
 
-def moved_blocks(build: Any, name: str, values: dict[str, Any]) -> list[list[Any]]:
-    """For each step the blocks whose weights changed, of blocks 0, 1, 2 and none."""
+def moved_blocks(build: Any, name: str, values: dict[str, Any], *, begun: int = 0) -> list[list[Any]]:
+    """For each of twelve steps, behind those that were ``begun``, the blocks whose weights changed, of blocks 0, 1, 2 and none."""
     own = {block: nn.Parameter(torch.ones(3)) for block in (0, 1, 2, None)}
     groups = [{"name": str(block), "params": [weight], "block": block} for block, weight in own.items()]
     optimizer, steps = build(name, values, groups), []
+    for weight in own.values() if begun else ():
+        optimizer.state[weight]["step"] = torch.tensor(float(begun))
     for _ in range(12):
         before = {block: weight.detach().clone() for block, weight in own.items()}
         for weight in own.values():
@@ -416,6 +418,12 @@ def moved_blocks(build: Any, name: str, values: dict[str, Any]) -> list[list[Any
 
 def test_badam_trains_one_block_after_the_other(build: Any) -> None:
     assert moved_blocks(build, "badam", {"switch_steps": 3}) == [[2]] * 3 + [[1]] * 3 + [[0]] * 3 + [[None]] * 3
+
+
+def test_blocks_take_turns_beyond_the_steps_that_float32_counts(build: Any) -> None:
+    """From step 16,777,216 on, one more made no other number, and one block was trained for good."""
+    steps = moved_blocks(build, "badam", {"switch_steps": 3}, begun=2**24 - 4)
+    assert steps == [[2]] * 3 + [[1]] * 3 + [[0]] * 3 + [[None]] * 3
 
 
 def test_lisa_draws_blocks_and_always_trains_what_is_in_none(build: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mt_train.checkpoint.tensors import write_json, write_tensors
-from mt_train.engine import snapshot
+from mt_train.engine import fragments, snapshot
 from mt_train.engine.snapshot import SavedState
 
 
@@ -23,6 +23,12 @@ def save(folder: Path, rank: int, *, own_shapes: list[str] | None = None, **tens
     write_tensors(stem.with_suffix(".safetensors"), {f"{key}::w": value for key, value in tensors.items()})
     numbers = {"fragments": {"w": [0, 4]}, "scalars": {}, "loss_scale": {}, "random": {"of": rank}}
     write_json(stem.with_suffix(".json"), numbers | ({} if own_shapes is None else {"own_shapes": own_shapes}))
+
+
+def test_a_count_beyond_those_of_float32_is_read_back_as_it_was() -> None:
+    for step in (20, 2**24, 2**24 + 3):
+        kept = fragments._as_kept({"step": float(step)})["step"]
+        assert (int(kept), kept.dtype) == (step, torch.float64 if step > 2**24 else torch.float32)
 
 
 def test_ranks_are_in_the_order_of_their_numbers_from_ten_thousand_on(folder: Path) -> None:

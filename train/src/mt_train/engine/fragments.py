@@ -248,7 +248,12 @@ def _numbers_of(title: str, numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_kept(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value if isinstance(value, int) else torch.tensor(value) for key, value in own.items()}
+    dtypes = (
+        {"step": torch.float64} if own.get("step", 0) > 2**24 else {}
+    )  # float32 lacks every second count from there on
+    return {
+        key: each if isinstance(each, int) else torch.tensor(each, dtype=dtypes.get(key)) for key, each in own.items()
+    }
 
 
 def _restore_whole(engine: StatefulEngine, saved: SavedOptimizer, numbers: dict[str, Any]) -> None:

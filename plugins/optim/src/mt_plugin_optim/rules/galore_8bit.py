@@ -44,5 +44,5 @@ class EightBitGaLore:
         if "step" in own:
             own["step"] = int(own["step"])
         direction = self._inner.transform(name, gradient, own)
-        state.update(own, step=torch.tensor(float(own["step"])))
+        state.update(own, step=torch.tensor(float(own["step"]), dtype=torch.float64))
         return direction

@@ -38,7 +38,7 @@ class _QuantisedAdamW(RuleOptimizer):
     def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         means = [self._mean(weight, state, key) for key in MOMENTS]
         rate, options = torch.tensor(group["lr"]), [group[key] for key in ("beta1", "beta2", "weight_decay", "eps")]
-        _update(weight)(weight.detach(), gradient, state["step"], *means, None, rate, *options, True, False)
+        _update(weight)(weight.detach(), gradient, state["step"].float(), *means, None, rate, *options, True, False)
 
     def zeros(self, weight: Tensor, signed: bool, block_size: int) -> Any:
         """A moment of a weight."""

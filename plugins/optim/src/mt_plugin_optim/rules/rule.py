@@ -48,9 +48,10 @@ class RuleOptimizer(torch.optim.Optimizer):
     def count(self, like: Tensor, state: State, group: Group) -> None:
         """One update more of a tensor, which ``like`` has the shape of."""
         if "step" not in state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["step"] = torch.zeros(())
             self.start(like, state, group)
-        state["step"] += 1
+        step = state["step"] = state["step"].double()  # a float32, as a checkpoint has it, counts to 16,777,216
+        step += 1
 
     def start(self, weight: Tensor, state: State, group: Group) -> None:
         """Make the state of a tensor, before its first update."""
