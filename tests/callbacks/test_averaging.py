@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from zero_worker import raw_config
 
 from mt_core import CheckpointError
-from mt_plugin_callbacks.averaging import SwaConfig, build_swa
+from mt_plugin_callbacks.averaging import EmaConfig, SwaConfig, build_ema, build_swa
 from mt_tools.cli.convert import main as mt_convert
 from mt_tools.cli.eval import main as mt_eval
 from mt_tools.cli.export import main as mt_export
@@ -221,3 +222,16 @@ def test_a_run_too_short_for_an_average_says_so_before_its_first_step(
     context: Any = SimpleNamespace(step=0, total_steps=steps)
     control = build_swa(SwaConfig(**options)).on_run_start(context)
     assert control is None if said is None else said in control.say
+
+
+def test_the_steps_to_come_are_not_listed() -> None:
+    """Ten million of them took 0.4 GB in each rank."""
+    tracemalloc.start()
+    for step, total in ((0, 10**6), (10**6 - 1, 10**6), (10**6, 10**6)):
+        assert (
+            build_ema(EmaConfig()).on_run_start(SimpleNamespace(step=step, total_steps=total)) is None
+            or step + 1 == total
+        )
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20

@@ -6,6 +6,7 @@ ZeRO divides the optimizer state. Checkpoints have the whole averages in ``callb
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ class Average:
         if self._since is not None and self._since < self._first(context):
             self._updates, self._slices, self._since = 0, [], None
         steps = self._steps(context)
-        to_come = [step for step in steps if step > context.step]
+        to_come = steps[bisect_right(steps, context.step) :]
         if self._updates + len(to_come) > 1 or context.step >= context.total_steps:
             return None
         if self._updates or to_come:
