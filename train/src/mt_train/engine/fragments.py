@@ -248,12 +248,8 @@ def _numbers_of(title: str, numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_kept(own: Mapping[str, Any]) -> dict[str, Any]:
-    dtypes = (
-        {"step": torch.float64} if own.get("step", 0) > 2**24 else {}
-    )  # float32 lacks every second count from there on
-    return {
-        key: each if isinstance(each, int) else torch.tensor(each, dtype=dtypes.get(key)) for key, each in own.items()
-    }
+    wide = {"step": torch.float64} if own.get("step", 0) > 2**24 else {}  # beyond, float32 lacks every second count
+    return {key: n if isinstance(n, int) else torch.tensor(n, dtype=wide.get(key)) for key, n in own.items()}
 
 
 def _restore_whole(engine: StatefulEngine, saved: SavedOptimizer, numbers: dict[str, Any]) -> None:
