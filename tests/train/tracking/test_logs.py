@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mt_core.tracking.logs import LOGGER, for_the_file, notice
-from mt_train.tracking.logs import RunLog, log_to_file, show
+from mt_train.tracking.logs import log_to_file, show
 
 TOKEN = "hf_" + "aB3" * 10
 
@@ -59,10 +59,10 @@ def test_secrets_are_hidden_everywhere(
 
 def test_what_is_said_is_not_kept_where_there_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "logs").write_text("a file in the way")
-    for open_log in (RunLog.forget_early, lambda log: log.open(tmp_path)):
+    for folder in (None, tmp_path):
         with log_to_file(3, console="info", file="debug") as log:
             notice("early")
-            open_log(log)
+            log.open(folder)
             for number in range(100):
                 for_the_file(f"step {number}")
             assert not log._early.records

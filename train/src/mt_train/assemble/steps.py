@@ -71,9 +71,7 @@ def take_steps(
     times.end("connection")
     # Agreement: one folder, one config, one set of versions, before anything long begins.
     output = _share_folder(output, process, timeout_seconds=config.parallel.timeout_seconds)
-    if output is None:
-        log.forget_early()
-    elif not process.is_main:
+    if output is None or not process.is_main:
         log.open(output)
     refuse_other_start(parts, checkpoint, process)
     for_the_file(_describe_versions(process), logging.DEBUG)

@@ -53,8 +53,14 @@ class RunLog:
         self._early = _EarlyRecords(self._level)
         self._file: logging.FileHandler | None = None
 
-    def open(self, run_folder: Path, is_ours: Callable[[], bool] = lambda: True) -> None:
-        """Write to the run's folder from now on, its events as long as it is ours; where that fails, a warning says so."""
+    def open(self, run_folder: Path | None, is_ours: Callable[[], bool] = lambda: True) -> None:
+        """Write to the run's folder from now on, its events as long as it is ours; where that fails, a warning says so.
+
+        Without a folder nothing is written, and what was said is not kept any longer.
+        """
+        if run_folder is None:
+            self._forget_early()
+            return
         if self._is_first:
             self._events = EventsFile(run_folder / FILE, lambda: self.step(), is_ours)
             self._follow(self._events)
@@ -68,9 +74,9 @@ class RunLog:
             self._file.setLevel(self._level)
             self._file.setFormatter(_Redaction("%(asctime)s %(levelname)-7s %(message)s"))
             self._follow(self._file)
-        self.forget_early()
+        self._forget_early()
 
-    def forget_early(self) -> None:
+    def _forget_early(self) -> None:
         """Keep nothing more of what is said: the file has it, or there will be none. A long run says a lot."""
         LOGGER.removeHandler(self._early)
         self._early.records.clear()
@@ -84,7 +90,7 @@ class RunLog:
 
     def close(self) -> None:
         """Leave the logger as it was."""
-        self.forget_early()
+        self._forget_early()
         if self._events is not None:
             LOGGER.removeHandler(self._events)
             self._events.close()
