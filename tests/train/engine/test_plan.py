@@ -255,3 +255,23 @@ def test_a_layout_that_the_model_cannot_do_with_its_config_is_refused_with_the_r
             continue
         with pytest.raises(ConfigError, match=f"{offer.component.name} cannot do pipeline: two blocks are one."):
             make_plan(resolved.config, world=2, device="cpu", offers=offers)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device", "dtype", "refused"),
+    [
+        ("efficient", "cpu", "fp32", True),
+        ("efficient", "cuda", "fp32", False),
+        ("flash", "cuda", "fp32", True),
+        ("flash", "cuda", "bf16", False),
+        ("flash", "cpu", "fp32", False),
+        ("math", "cpu", "fp32", False),
+    ],
+)
+def test_a_kernel_of_attention_that_the_device_has_not_in_this_precision_is_refused(
+    kernel: str, device: str, dtype: str, refused: bool
+) -> None:
+    raw = {"model": {"name": "llama"}, "train": {"attention": kernel, "dtype": dtype}}
+    resolved = resolve(raw, PluginHost.discover())
+    faults = layout_faults(resolved.config, 1, [device], [*resolved.offers.values()])
+    assert [fault.key for fault in faults] == (["train.attention"] if refused else [])

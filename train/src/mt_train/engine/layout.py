@@ -17,12 +17,7 @@ def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
     if config.train.matmul == "fp8" and dtype != "bf16":
         problem, fix = f"fp8 stands beside weights in bf16, and the run trains in {dtype}.", "Set --train.dtype bf16."
         faults.append(Fault(key="train.matmul", problem=problem, fix=fix))
-    if config.train.attention == "flash3" and (device == "cpu" or dtype == "fp32"):
-        problem, fix = (
-            f"flash3 attends in bf16 or fp16 on a GPU, and the run is in {dtype} on {device}.",
-            "Set it to auto.",
-        )
-        faults.append(Fault(key="train.attention", problem=problem, fix=fix))
+    faults += wrong_attention(config.train.attention, dtype, device)
     if config.train.kernels == "liger" and device == "cpu":
         problem, fix = "liger has kernels for GPUs, and this run is on a CPU.", "Set it to torch."
         faults.append(Fault(key="train.kernels", problem=problem, fix=fix))
@@ -33,6 +28,20 @@ def wrong_precision(config: RunConfig, dtype: str, device: str) -> list[Fault]:
         key, problem = "parallel.deepspeed.fp16", "only fp16 scales its loss, and the run trains in another precision."
         faults.append(Fault(key=key, problem=problem, fix="Leave it out, or set --train.dtype fp16."))
     return faults
+
+
+def wrong_attention(kernel: str, dtype: str, device: str) -> list[Fault]:
+    """Return the fault of a kernel of ``train.attention`` that the device does not have in this precision."""
+    runs_there = {
+        "flash3": device != "cpu" and dtype != "fp32",
+        "flash": device == "cpu" or dtype != "fp32",  # torch has one of its own for CPUs, in fp32 too
+        "efficient": device != "cpu",
+    }
+    if runs_there.get(kernel, True):
+        return []
+    where = "on a GPU" if kernel == "efficient" else "in bf16 or fp16 on a GPU"
+    problem = f"{kernel} attends {where}, and the run is in {dtype} on {device}."
+    return [Fault(key="train.attention", problem=problem, fix="Set it to auto.")]
 
 
 def wrong_offload(config: RunConfig) -> list[Fault]:
