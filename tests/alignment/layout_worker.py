@@ -67,6 +67,22 @@ class PairsBench(Bench):
         session.loop(session.restore(None, None), losses)
         return found | {"records": records(losses), "after": weights(session), "pairs": self.pairs(session)}
 
+    def read(self, case: dict[str, Any]) -> dict[str, Any]:
+        """What the language head says of the first rows after training, summed over ranks at three reads, and their loss behind these."""
+        session, said = self.session(case), []
+        start = session.restore(None, None)
+        batches = next(session.loader.windows(start.position)).batches
+        session.loop(start, Losses())
+
+        def read(hidden_BTD: Tensor, head: nn.Module, batch: Batch) -> None:
+            said.append(head(hidden_BTD)[batch.labels != -100].double().square().sum())
+
+        for _ in range(3):
+            session.engine.read(batches[:1], read)
+        for each in said:
+            dist.all_reduce(each)
+        return {"said": [each.item() for each in said], "loss": session.engine.evaluate(batches[:1])}
+
     def pairs(self, session: Session) -> list[list[list[int]]]:
         """For each step and rank the pairs of its micro-batches."""
         windows, found = session.loader.windows(session.restore(None, None).position), []

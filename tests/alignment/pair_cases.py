@@ -63,6 +63,7 @@ KINDS: Cases = {
     "reward": {"objective": {"name": "reward", "centring": 0.01}},
     "reward lora": {"objective": "reward", "adapter": {"name": "lora", **LORA}},
     "reward tied": {"objective": "reward", "model": {"tie_embeddings": True}},
+    "reward tied lora": {"objective": "reward", "model": {"tie_embeddings": True}, "adapter": {"name": "lora", **LORA}},
 }
 RESUMED: Cases = {
     "zero1": {"stage": 1, "micro": 2},
@@ -149,6 +150,7 @@ def one_process(*, full: bool) -> Cases:
         adapter = {"adapter": {**ADAPTERS["mixture"]["adapter"], "balance": balance}}
         cases[f"balance {balance} of pairs"] = {**step, "objective": "dpo", **adapter}
         cases[f"balance {balance} of tokens"] = {**step, "objective": "dpo", "two_terms": "tokens", **adapter}
+    cases |= {f"read {kind}": case(kind, WHOLE) | {"do": "read"} for kind in ("reward lora", "reward tied lora")}
     cases |= {f"in order/{name}": {**case(name, WHOLE), **IN_ORDER} for name in ("lora", "stream")}
     resumed = {"stage": 0, "do": "resumed", "objective": "dpo", "micro": 2}
     return cases | {"resumed/one": resumed, "resumed/stream": {**KINDS["stream"], **resumed}}
@@ -157,6 +159,7 @@ def one_process(*, full: bool) -> Cases:
 def two_processes(*, full: bool) -> Cases:
     """The same on two processes."""
     cases = {f"{kind}/{how}": case(kind, how) for kind, how in hows(full=full)}
+    cases |= {f"read {kind}": case(kind, "zero3") | {"do": "read"} for kind in ("reward lora", "reward tied lora")}
     cases["terms/few packed"] = {**KINDS["terms"], **FEW_PACKED, "stage": 2, "do": "trained"}
     resumed = {"do": "resumed", "objective": OBJECTIVES["tails"]}
     cases |= {

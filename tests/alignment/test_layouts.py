@@ -180,6 +180,15 @@ def test_a_balance_loss_is_a_mean_over_tokens_whatever_the_loss_counts(one: Resu
     assert far(added["tokens"], added["pairs"]) < 1e-3
 
 
+@pytest.mark.parametrize("kind", ["reward lora", "reward tied lora"])
+def test_evaluations_may_read_the_language_head_of_a_reward_model_in_slices(
+    one: Results, two: Results, kind: str
+) -> None:
+    """At ZeRO 3, where the objective does not call that head. Behind the reads the objective finds its own as before."""
+    for key in ("said", "loss"):
+        assert two[f"read {kind}"][key] == pytest.approx(one[f"read {kind}"][key], rel=1e-5)
+
+
 @pytest.mark.parametrize("layout", ["one", *RESUMED])
 def test_a_resumed_run_equals_one_that_was_not_stopped_and_measures_nothing(
     one: Results, two: Results, layout: str

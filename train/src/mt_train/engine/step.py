@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
 
@@ -41,12 +42,15 @@ class LossHead(nn.Module):
         self.by_source: SourceLosses | None = None
         self.reader: Reader | None = None
         """Takes the objective's place for a while; see ``Engine.read``."""
+        self.gather_unused: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Inside, parameters of the language head that the objective does not use are whole, for a ``reader``."""
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> tuple[Tensor, ...]:
         """(loss sum, token count, then sum and count of each further term and of each metric): plain tensors, which ZeRO's hooks can
         follow."""
         if self.reader is not None:
-            self.reader(hidden_BTD, self.head, batch)
+            with self.gather_unused():
+                self.reader(hidden_BTD, self.head, batch)
             nothing = hidden_BTD.new_zeros((), dtype=torch.float32)
             return nothing, nothing
         sums = self.objective.loss(hidden_BTD, self.head, batch)
