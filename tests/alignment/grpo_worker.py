@@ -65,7 +65,7 @@ class RolloutBench(Bench):
                 first.rollouts.close()
                 checkpoint = find(output)
                 second, ended = self.again(case, output, checkpoint), Losses()
-                second.rollouts.cut_back(step)
+                second.rollouts.cut_back(trained=step, evaluated=step)
                 second.loop(second.restore(checkpoint, manifest_to_go_on(checkpoint)), ended)
                 second.rollouts.close()
                 dist.barrier()

@@ -194,12 +194,13 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         "--train.steps": "2",
         "--output": "run",
         "--objective": "grpo",
+        "--data.eval": "none",
     }
     given = ["--model", "llama", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl"]
 
     def run(*words: str) -> tuple[int, str]:
         unsaid = [word for option, value in usual.items() if option not in words for word in (option, value)]
-        code = main([*given, *sizes, *unsaid, "--data.eval", "none", *words])
+        code = main([*given, *sizes, *unsaid, *words])
         written = capsys.readouterr()
         return code, " ".join((written.out + written.err).split())
 
@@ -303,6 +304,26 @@ def test_recorded_answers_are_learned_from_again(train: Train) -> None:
     code, said = train(*again, "--output", "third", "--train.steps", "3")
     assert code == 2
     assert "run/rollouts.jsonl has no answers of iteration 2; train for fewer steps" in said
+
+
+def test_a_run_that_is_stopped_before_an_evaluation_keeps_the_answers_it_goes_on_from(train: Train) -> None:
+    """The signal comes when the answers of step 2 are scored: it is trained, and its evaluation alone is owed."""
+    Path("mine.py").write_text(
+        "import os, signal\ncalls = []\n\ndef score(answers):\n    calls.append(1)\n"
+        "    if len(calls) == 3 and os.path.exists('stop'):\n        os.remove('stop')\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n    return [float(len(each.text)) for each in answers]\n"
+    )
+    asked = ["--rewards", "python", "--rewards.python.path", "mine.py", "--train.steps", "3"]
+    asked += ["--eval.every-steps", "1", "--data.eval", "2"]
+    assert train(*asked, "--output", "whole")[0] == 0
+    Path("stop").touch()
+    code, said = train(*asked)
+    assert code == 75, said
+    assert "after step 2 of 3" in said
+    code = main(["--resume", "run"])
+    assert code == 0
+    for name in ("rollouts.jsonl", "samples.jsonl"):
+        assert Path("run", name).read_text() == Path("whole", name).read_text()
 
 
 @pytest.mark.long

@@ -109,10 +109,10 @@ class Evaluations:
         """The run's model; it is made for the first that asks, since a run without evaluations needs none."""
         return self._make_subject()
 
-    def cut_back(self, step: int) -> None:
-        """Drop what was written after ``step``."""
+    def cut_back(self, *, trained: int, evaluated: int) -> None:
+        """See ``StepFile``."""
         if self._file is not None:
-            self._file.cut_back(step)
+            self._file.cut_back(evaluated)
 
     def figures(self, step: int, number: int) -> dict[str, float]:
         """Return the figures of those that are due at the ``number``-th evaluation of the run; all are after its last step. Collective.

@@ -23,8 +23,9 @@ from mt_train.tracking.trackers import GuardedTracker
 class StepFile(Protocol):
     """A file with a line for some steps."""
 
-    def cut_back(self, step: int) -> None:
-        """Drop what was written after ``step``."""
+    def cut_back(self, *, trained: int, evaluated: int) -> None:
+        """Drop what comes after the step from which the run goes on: what it learned from after ``trained``, what an evaluation found
+        after ``evaluated``, which is a step less where the evaluation of that step is owed."""
         ...
 
 
@@ -65,7 +66,7 @@ def open_recorder(
     if checkpoint is not None:
         notice(_describe_start(checkpoint, progress, total_steps, again))
     for file in written:
-        file.cut_back(recorded)
+        file.cut_back(trained=progress.step, evaluated=recorded)
     board = TensorBoardWriter(output / "tensorboard", purge_step=recorded + 1 if progress.step else None)
     return Recorder(metrics, board, lines, output, every, trackers, loss_unit=loss_unit)
 

@@ -112,10 +112,10 @@ class RolloutLoader(Loader):
         _, figures = self._online.learn(records)
         return {f"eval_{name}": value for name, value in figures.items()}
 
-    def cut_back(self, step: int) -> None:
-        """Drop answers of iterations that begin after ``step``."""
+    def cut_back(self, *, trained: int, evaluated: int) -> None:
+        """See ``StepFile``: drop answers of iterations that begin after the last step that was trained."""
         if self._file is not None:
-            self._file.cut_back(step)
+            self._file.cut_back(trained)
 
     def close(self) -> None:
         """Write what could not be written so far."""

@@ -172,10 +172,10 @@ class Samples:
                 return []
             return self._writer.write(self._engine.module.model, step, longest=longest, forward=forward)
 
-    def cut_back(self, step: int) -> None:
-        """See ``SampleWriter``."""
+    def cut_back(self, *, trained: int, evaluated: int) -> None:
+        """See ``StepFile``."""
         if self._writer is not None:
-            self._writer.cut_back(step)
+            self._writer.cut_back(evaluated)
 
     def close(self) -> None:
         """See ``SampleWriter``."""
