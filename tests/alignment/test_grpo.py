@@ -326,6 +326,17 @@ def test_a_run_that_is_stopped_before_an_evaluation_keeps_the_answers_it_goes_on
         assert Path("run", name).read_text() == Path("whole", name).read_text()
 
 
+def test_steps_are_computed_again_from_the_middle_of_an_iteration(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--replay`` has no folder of its own: answers of an iteration that has begun are those of the run."""
+    Path("mine.py").write_text("def score(answers):\n    return [float(len(each.text)) for each in answers]\n")
+    asked = ["--rewards", "python", "--rewards.python.path", "mine.py", "--checkpoint.every-steps", "1"]
+    assert train("--objective", "ppo", *asked)[0] == 0
+    assert main(["--resume", "run/checkpoints/step-00000001", "--replay", "1"]) == 0
+    assert "step 2 of run was computed again: loss, grad_norm, lr, tokens are" in capsys.readouterr().out
+
+
 @pytest.mark.long
 def test_the_smallest_model_learns_to_write_a_letter(train: Train) -> None:
     """It writes nearly nothing else after 30 steps with the defaults, but for shorter answers and a rate of 3e-3."""

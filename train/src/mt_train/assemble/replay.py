@@ -26,16 +26,16 @@ class Replay:
         """Raises ``UsageError`` where the run has recorded nothing behind the checkpoint."""
         name = STEP_FOLDER.fullmatch(checkpoint.name)
         assert name is not None, "a checkpoint was found by its name"
-        self._from, self._run = int(name[1]), checkpoint.parent.parent
-        recorded = MetricsFile(self._run / "metrics.jsonl").records()
+        self._from, self.run = int(name[1]), checkpoint.parent.parent
+        recorded = MetricsFile(self.run / "metrics.jsonl").records()
         behind = islice((record for record in recorded if record["step"] > self._from), steps)
         self._records: dict[int, Mapping[str, Any]] = {record["step"]: record for record in behind}
         self._compared: list[int] = []
         self.difference = ""
         if not self._records:
             raise UsageError(
-                f"--replay has nothing to compare with: {self._run} has no record behind step {self._from}; name an earlier checkpoint,"
-                f" as --resume {checkpoint.parent}/step-NNNNNNNN (mt-checkpoint list {self._run})"
+                f"--replay has nothing to compare with: {self.run} has no record behind step {self._from}; name an earlier checkpoint,"
+                f" as --resume {checkpoint.parent}/step-NNNNNNNN (mt-checkpoint list {self.run})"
             )
 
     def on_step_end(self, context: CallbackContext) -> Control:
@@ -55,7 +55,7 @@ class Replay:
         """Say what was found. Raises ``CheckpointError`` where a step differs."""
         if self.difference:
             raise CheckpointError(
-                f"computed again from step {self._from}, {self._run} is not the same: {self.difference}. The same number of processes,"
+                f"computed again from step {self._from}, {self.run} is not the same: {self.difference}. The same number of processes,"
                 " machine and versions give the same bits (plugins.lock.json has those of the run); rows or files"
                 " that were changed do not"
             )
@@ -64,11 +64,11 @@ class Replay:
             f"; it ended early, and {missing} more of {len(self._records)} steps were not compared" if missing else ""
         )
         if not self._compared:
-            return f"no step of {self._run} was computed again{early}"
+            return f"no step of {self.run} was computed again{early}"
         steps = f"step {spans(self._compared)}" if len(self._compared) == 1 else f"steps {spans(self._compared)}"
         verb = "was" if len(self._compared) == 1 else "were"
         same = f"{', '.join(COMPARED)} are the recorded ones, bit for bit"
-        return f"{steps} of {self._run} {verb} computed again: {same}{early}"
+        return f"{steps} of {self.run} {verb} computed again: {same}{early}"
 
 
 def read_replay(steps: str, checkpoint: Path | None) -> Replay:

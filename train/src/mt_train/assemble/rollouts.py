@@ -117,6 +117,10 @@ class RolloutLoader(Loader):
         if self._file is not None:
             self._file.cut_back(trained)
 
+    def read_from(self, run: Path) -> None:
+        """Take answers of earlier steps from the folder of this run: one that is computed again has none of its own."""
+        self._path = run / FILE
+
     def close(self) -> None:
         """Write what could not be written so far."""
         if self._file is not None:

@@ -110,6 +110,8 @@ def _train(session: Session, replay: Replay | None, log: RunLog, times: StartTim
     log.step = lambda: session.step
     if replay is not None:
         session.events.callbacks.add("replay", replay)
+        if session.rollouts is not None:
+            session.rollouts.read_from(replay.run)
     outcome = session.train(times, **places)
     if replay is not None and (same := replay.describe()) and session.process.is_main:
         show(same)
