@@ -21,6 +21,7 @@ ALIKE: dict[str, dict[str, Any]] = {
     "dropout": {"model": {"dropout": 0.1}},
     "frozen": {"adapter": "lora"},
     "written": {"adapter": {"name": "relora", "every_steps": 2}},
+    "written gradients": {"adapter": {"name": "adalora", "orthogonality": 1.0}},
     "lion": {"optimizer": {"name": "lion", "lr": 1e-3}},
     "muon": {"optimizer": {"name": "muon", "lr": 1e-2}},
     "average": {"optimizer": {"name": "schedule-free-adamw", "lr": 1e-2}},

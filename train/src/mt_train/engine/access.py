@@ -131,6 +131,10 @@ class Access:
         return flat
 
     def _write_gradient(self, parameter: nn.Parameter, value: Tensor) -> None:
+        whole = _whole_gradient(self._engine, parameter)
+        if whole is not None:  # its norm is taken on each rank, of the parts of others too
+            whole.copy_(own_rows(parameter, value).view_as(whole))
+            return
         found = gradient_slice(self._engine, parameter)
         if found is not None:
             start, piece = found
@@ -212,3 +216,18 @@ class EngineSteps:
 
     def _access(self, step: int) -> Access:
         return Access(self._engine, step=step, total_steps=self._total_steps, rate=self._engine.current_rate)
+
+
+def _whole_gradient(engine: Engine, parameter: nn.Parameter) -> Tensor | None:
+    """Return the live gradient that every rank has of the whole parameter: DeepSpeed's optimizer for bf16 takes its norm of that.
+
+    ``None`` with all others, and where no loss reached the parameter.
+    """
+    zero: Any = engine.zero_optimizer
+    groups = zip(getattr(zero, "bf16_groups", ()), getattr(zero, "fp32_groups_gradients", ()), strict=True)
+    for group, (parameters, gradients) in enumerate(groups):
+        for index, each in enumerate(parameters):
+            if each is parameter:
+                found: Tensor = gradients[index]
+                return found if zero.fp32_groups_has_gradients[group][index] else None
+    return None
