@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mt_core.data.shapes import rename_columns
-from mt_core.errors import CheckpointError, ConfigError, DataError, Fault, UsageError
-from mt_core.protocols import Dataset
+from mt_core.errors import CheckpointError, ConfigError, Fault, UsageError
 from mt_core.rows import Row, Sample
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.data import RunData, loader_options
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.policy import LivePolicy
 from mt_train.assemble.recorded_answers import RecordedAnswers
-from mt_train.assemble.sources import rows_of
+from mt_train.assemble.rows_by_id import RowsById
 from mt_train.data.loader import Loader, Position, WaitingEnded, Window
 from mt_train.data.online import CollectsAnswers, ComparesAnswers, Prompt, Record, ReplaysAnswers, TellsSeconds
 from mt_train.data.order import permutation
@@ -120,6 +118,7 @@ class RolloutLoader(Loader):
     def read_from(self, run: Path) -> None:
         """Take answers of earlier steps from the folder of this run: one that is computed again has none of its own."""
         self._path = run / FILE
+        self._own = RecordedAnswers(self._path)
 
     def close(self) -> None:
         """Write what could not be written so far."""
@@ -237,7 +236,7 @@ def make_rollouts(
         return None
     make_policy = partial(LivePolicy, parts, data, engine, stop=stop, batch_size=AT_ONCE)
     options = loader_options(parts.config, engine.plan, engine.process)
-    return RolloutLoader(data, engine, _RowsById(parts), make_policy, folder, **options)
+    return RolloutLoader(data, engine, RowsById(parts), make_policy, folder, **options)
 
 
 def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
@@ -262,38 +261,3 @@ def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
         faults.append(Fault(key="train.micro-batch-size", problem=problem, fix="Give a number."))
     if faults:
         raise ConfigError(faults)
-
-
-class _RowsById:
-    """Rows of the dataset by the id that their samples have."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-
-    @cached_property
-    def _places(self) -> Mapping[str, tuple[Dataset, int]]:
-        """Where each row is. Raises ``DataError`` for two rows of one id: nothing says which of them a sample was made of."""
-        rows = rows_of(self._parts, None)
-        found: dict[str, tuple[Dataset, int]] = {}
-        for source, numbers in ((rows.train, rows.kept), (rows.evaluation, rows.held_out)):
-            for number in map(int, numbers):
-                try:
-                    row = source.row(number)
-                except DataError:  # a bad row, which was left out of the samples (data.on_bad_row)
-                    continue
-                other, place = found.setdefault(row["id"], (source, number))
-                if (other is not source or place != number) and _differ(row, other.row(place)):
-                    raise DataError(
-                        f"{row['id']}: two rows have this id, and answers are scored by the row that has the id of their prompt. Give each"
-                        " row an id of its own in the dataset's `row`"
-                    )
-        return found
-
-    def __call__(self, row_id: str) -> Row:
-        source, number = self._places[row_id]
-        return rename_columns(source.row(number), self._parts.config.data.columns)
-
-
-def _differ(row: Row, other: Row) -> bool:
-    """Return whether rows differ. NaN is no difference, nor are arrays that look alike; images may be written as their places in memory."""
-    return repr(row) != repr(other) and row != other

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mt_core.errors import DataError
-from mt_train.assemble import rollouts
+from mt_train.assemble import rows_by_id
 from mt_train.assemble.sources import Rows
 
 
@@ -36,9 +36,9 @@ def find(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def by_id(train: Sequence[dict[str, Any] | None], held_out: Sequence[dict[str, Any] | None] = ()) -> Any:
         rows = Rows(Source(train), np.arange(len(train)), Source(held_out), range(len(held_out)))
-        monkeypatch.setattr(rollouts, "rows_of", lambda parts, dataset: rows)
+        monkeypatch.setattr(rows_by_id, "rows_of", lambda parts, dataset: rows)
         columns = SimpleNamespace(data=SimpleNamespace(columns={"prompt": "text"}))
-        return rollouts._RowsById(SimpleNamespace(config=columns))  # type: ignore[arg-type]
+        return rows_by_id.RowsById(SimpleNamespace(config=columns))  # type: ignore[arg-type]
 
     return by_id
 
