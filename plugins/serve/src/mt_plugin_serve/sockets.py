@@ -10,7 +10,8 @@ from mt_core import UsageError
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens, so that a port that is taken is told before a model loads. Raises ``UsageError``."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    # by its protocol asyncio knows a connection whose small pieces are to be sent at once (TCP_NODELAY)
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
