@@ -213,6 +213,22 @@ def test_what_is_no_reading_request_is_refused_in_a_word(make_run: MakeRun) -> N
             assert b"Traceback" not in raw.recv(4096)
 
 
+def test_small_news_are_sent_at_once(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the kernel keeps a second piece back until the browser has acknowledged the first, up to 40 ms later."""
+    seen: list[int] = []
+    answer = server_module.Handler.do_GET
+
+    def watched(handler: server_module.Handler) -> None:
+        seen.append(handler.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        answer(handler)
+
+    monkeypatch.setattr(server_module.Handler, "do_GET", watched)
+    with served(make_run().parent) as client:
+        client.get("/")
+    assert len(seen) == 1
+    assert seen[0]
+
+
 def test_a_token_is_in_the_link_once_and_then_a_cookie(make_run: MakeRun) -> None:
     with served(make_run().parent, token=TOKEN) as client:
         assert f"?token={TOKEN}" in client.server.link

@@ -95,6 +95,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "mt-board", ""
     timeout = PATIENCE_SECONDS
+    disable_nagle_algorithm = True
+    """News are small, and sent at once."""
 
     def do_GET(self) -> None:
         """Answer, or refuse."""
