@@ -9,7 +9,8 @@ import pytest
 
 from mt_tools import evaluate
 from mt_train import Outcome, train
-from mt_train.assemble.directory import describe_directory, directory_of, working_in_directory
+from mt_train.assemble.directory import describe_directory, directory_of, path_from, working_in_directory
+from mt_train.assemble.places import with_places
 from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import find
 from mt_train.cli.train import main
@@ -90,6 +91,32 @@ def test_a_run_that_is_evaluated_from_another_directory_is_measured_on_its_own_r
     assert other["loss"] != wanted["loss"]
 
 
+def test_files_of_other_components_are_those_with_which_the_run_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reward's file of the same name in another project scored what ``mt-eval`` was asked for."""
+    for place in ("began", "elsewhere"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "reward.py").touch()
+    (tmp_path / "code.py").touch()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    options = {"path": "reward.py", "function": "reward.py"}
+    raw = {
+        "rewards": {"python": options, "http": None},
+        "evaluations": [{"name": "mc", "rows": [{"path": "../began"}]}],
+    }
+    raw |= {"callbacks": {"own": {"path": "reward.py"}}, "sampler": {"name": "own", "path": "code.py"}}
+    began = tmp_path / "began"
+    for _ in range(2):
+        found = with_places(raw, began / "run", is_whole=False, directory=began)
+        assert found == raw | {
+            "rewards": {"python": options | {"path": str(began / "reward.py")}, "http": None},
+            "evaluations": [{"name": "mc", "rows": [{"path": str(began / "../began")}]}],
+        }
+    assert capsys.readouterr().err.count("reward.py is the one in") == 1, "once for all checkpoints of a command"
+    assert with_places(raw, began / "run", is_whole=False) == raw, "code is not looked for in folders above the run's"
+
+
 def test_a_directory_counts_while_it_is_there_and_the_run_is_where_it_was(tmp_path: Path) -> None:
     manifest = {"began": describe_directory(str(tmp_path), Path("run"))}
     assert directory_of(manifest, tmp_path / "run") == tmp_path
@@ -98,3 +125,14 @@ def test_a_directory_counts_while_it_is_there_and_the_run_is_where_it_was(tmp_pa
     assert directory_of({}, tmp_path) is None
     with working_in_directory(None) as here:
         assert here == Path()
+
+
+def test_a_path_behind_a_link_stays_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "began" / "run").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "began" / "run")
+    here = tmp_path / "here"
+    assert path_from(here, Path("../began/run")) == tmp_path / "began" / "run"
+    assert path_from(here, Path("link/../run")).samefile(tmp_path / "began" / "run")
+    assert path_from(here, tmp_path / "began") == tmp_path / "began"
+    assert path_from(Path(), Path("./runs/../runs/a")) == Path("runs/a")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from os.path import normpath
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from mt_core.files import is_remote
 from mt_core.plugins.host import PluginHost
 from mt_core.tracking.logs import notice
 from mt_train.assemble.choice import chosen_checkpoints
-from mt_train.assemble.directory import working_in_directory
+from mt_train.assemble.directory import path_from, working_in_directory
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.remote_run import fetch_run
@@ -107,9 +106,7 @@ def train(
         if output != "auto":
             raise UsageError("resume goes on in the run's own folder; leave out output")
         with working_in_directory(asked := Path(expand(resume))) as here:
-            resolved, checkpoint = resolve_resumed(
-                Layers.of(layers, host.kinds).raw, Path(normpath(here / asked)), host
-            )
+            resolved, checkpoint = resolve_resumed(Layers.of(layers, host.kinds).raw, path_from(here, asked), host)
             folder = checkpoint.parent.parent
             if is_finished(folder, resolved.config, checkpoint):
                 completed = describe_finished(folder, checkpoint)

@@ -34,6 +34,13 @@ def directory_of(manifest: Mapping[str, Any], run: Path) -> Path | None:
     return None if has_moved else Path(began["directory"])
 
 
+def path_from(here: Path, path: Path) -> Path:
+    """Return a path of a command that started in ``here``, without ``..`` unless that leads elsewhere, as behind a link."""
+    joined = here / path
+    plain = Path(os.path.normpath(joined))
+    return plain if os.path.realpath(plain) == os.path.realpath(joined) else joined
+
+
 @contextmanager
 def working_in_directory(folder: Path | None) -> Iterator[Path]:
     """Work where the run in ``folder`` began, which is gone on with, and say so where the command started elsewhere.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
 from mt_core.errors import WeightsError
 from mt_train.assemble.portable_names import stands_for_rows
+from mt_train.config.run import SECTIONS
 from mt_train.plugins.hub import is_name, is_there, locate
 from mt_train.plugins.whole_models import MODEL
 from mt_train.tracking.logs import first_notice
@@ -26,6 +27,8 @@ OF_ENCODERS = ("weights", "tokenizer")
 """Keys of an encoder with a path."""
 ROWS = (("data", "eval"), ("data", "media_root"))
 """Keys with a path to rows, beside those of a dataset and of what it is made of that end in ``path``."""
+ELSEWHERE = frozenset({*SECTIONS, "model", "adapter", "tokenizer", "dataset", "encoders", "callbacks", "trackers"})
+"""Keys that have their own paths above, or have none, or name what only a run that trains has."""
 
 
 def with_places(
@@ -33,9 +36,9 @@ def with_places(
 ) -> dict[str, Any]:
     """Return a run's config with its paths as they are found from here.
 
-    A relative one is that in the ``directory`` in which the run began. Else, one that is not there is looked for beside the run's
-    folder and above. Weights that are gone are left out where the
-    checkpoint ``is_whole``: it has all of them, and a notice says what else was with them.
+    A relative one is that in the ``directory`` in which the run began. Else, one of weights or rows that is not there is looked for
+    beside the run's folder and above; one of other components, as of a reward, may name code and is taken as it is. Weights that are
+    gone are left out where the checkpoint ``is_whole``: it has all of them, and a notice says what else was with them.
     """
     found, find = dict(raw), partial(_find, folder=folder, directory=directory)
     for section, key in (*PLACES, *ROWS):
@@ -47,7 +50,9 @@ def with_places(
         elif isinstance(path, list | tuple):
             found[section] = {**given, key: [find(each) if isinstance(each, str) else each for each in path]}
     if "dataset" in found:
-        found["dataset"] = _with_rows(found["dataset"], find)
+        found["dataset"] = _with_paths(found["dataset"], find)
+    for key in found.keys() - ELSEWHERE if directory is not None else ():
+        found[key] = _with_paths(found[key], partial(_in_directory, directory=directory))
     if encoders := _encoders(found):
         found["encoders"] = [_encoder_beside(each, find) for each in encoders]
     model = found.get("model")
@@ -70,12 +75,12 @@ def _encoders(raw: Mapping[str, Any]) -> list[Any]:
     return list(given) if isinstance(given, list | tuple) else []
 
 
-def _with_rows(given: Any, find: Callable[[str], str], key: str = "") -> Any:
-    """Return the options of a dataset with the paths of its rows, and of those that it is made of, as they are found from here."""
+def _with_paths(given: Any, find: Callable[[str], str], key: str = "") -> Any:
+    """Return the options of a component, and of those that it is made of, with their paths (``…path``) as they are found from here."""
     if isinstance(given, Mapping):
-        return {name: _with_rows(each, find, name) for name, each in given.items()}
+        return {name: _with_paths(each, find, name) for name, each in given.items()}
     if isinstance(given, list | tuple):
-        return [_with_rows(each, find, key) for each in given]
+        return [_with_paths(each, find, key) for each in given]
     return find(given) if isinstance(given, str) and key.endswith("path") else given
 
 
@@ -121,10 +126,22 @@ def _find(path: str, folder: Path, directory: Path | None) -> str:
     given = Path(expanduser(path))
     if given.is_absolute() or directory == Path.cwd():
         return path
-    if directory is not None and stands_for_rows(str(directory / given)):
-        if stands_for_rows(path):
-            first_notice(f"notice: {path} is the one in {directory}, where the run began, and not the one here")
-        return str(directory / given)
-    if stands_for_rows(path):
-        return path
+    began = path if directory is None else _in_directory(path, directory)
+    if began != path or stands_for_rows(path):
+        return began
     return next((str(each / given) for each in folder.resolve().parents if is_there(each / given)), path)
+
+
+def _in_directory(path: str, directory: Path) -> str:
+    """Return where a relative path leads from the directory in which the run began; the path, if it leads nowhere from there."""
+    given = Path(expanduser(path))
+    if not path or given.is_absolute() or directory == Path.cwd() or not stands_for_rows(str(directory / given)):
+        return path
+    if stands_for_rows(path):
+        _say_which(path, directory)
+    return str(directory / given)
+
+
+@cache  # once for all checkpoints that a command reads
+def _say_which(path: str, directory: Path) -> None:
+    first_notice(f"notice: {path} is the one in {directory}, where the run began, and not the one here")

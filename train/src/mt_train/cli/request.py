@@ -14,6 +14,7 @@ from mt_core.errors import UsageError
 from mt_core.files import is_remote
 from mt_core.plugins.host import PluginHost
 from mt_core.plugins.lock_file import RUN_FILE
+from mt_train.assemble.directory import path_from
 from mt_train.assemble.remote_run import fetch_run
 from mt_train.checkpoint.store import has_checkpoint
 from mt_train.config.commandline import CommandLine
@@ -67,7 +68,7 @@ class Request:
     def from_directory(self, here: Path) -> Request:
         """Return the request of a command that started in ``here`` as it is from another directory; a relative ``here`` is this one."""
         named = {name: self.flags[name] for name in OWN_PATHS & self.flags.keys()} if here.is_absolute() else {}
-        moved = {name: os.path.abspath(here / path) for name, path in named.items() if path not in ("auto", "none")}
+        moved = {name: str(path_from(here, Path(path))) for name, path in named.items() if path not in ("auto", "none")}
         return replace(self, flags={**self.flags, **moved})
 
 

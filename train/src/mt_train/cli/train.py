@@ -15,7 +15,7 @@ from mt_core.config.secrets import redact
 from mt_core.errors import STOPPED, ConfigError, UsageError
 from mt_core.kinds import Kinds
 from mt_core.plugins.host import PluginHost
-from mt_train.assemble.directory import working_in_directory
+from mt_train.assemble.directory import path_from, working_in_directory
 from mt_train.assemble.discovery import show_notices
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parts import Parts
@@ -98,7 +98,7 @@ def train_once(request: Request, host: PluginHost) -> int:
     """One run: here, or in several processes of this machine."""
     folder = find_resumed_folder(request)
     with working_in_directory(folder) as here:
-        found = None if folder is None else Path(os.path.normpath(here / folder))
+        found = None if folder is None else path_from(here, folder)
         return _train_in_directory(request.from_directory(here), found, host)
 
 
