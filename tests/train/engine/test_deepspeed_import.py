@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import importlib
 import sys
 from pathlib import Path
 from types import FunctionType
@@ -10,6 +10,7 @@ from types import FunctionType
 import pytest
 import torch
 
+from mt_train.engine import deepspeed_import
 from mt_train.engine.deepspeed_import import import_deepspeed
 
 
@@ -24,19 +25,21 @@ def test_deepspeed_comes_without_torchs_compiler() -> None:
     assert torch.compile is before
 
 
-IMPORT = """
-import sys, torch
-from mt_train.engine.deepspeed_import import import_deepspeed
-import_deepspeed(torch.device("cpu"))
-from deepspeed.autotuning import autotuner
-assert not autotuner.has_mlflow and "mlflow" not in sys.modules
-import mlflow
-assert mlflow.mine
-"""
-
-
-@pytest.mark.real_start
-def test_deepspeed_comes_without_mlflow_which_a_run_can_import_then(tmp_path: Path) -> None:
+def test_deepspeed_comes_without_mlflow_which_a_run_can_import_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its autotuner imports MLflow where it is, and with it pandas and a thread of pyarrow's: 8 s a start, and no fork server."""
     (tmp_path / "mlflow.py").write_text("mine = True\n")
-    subprocess.run([sys.executable, "-c", IMPORT], cwd=tmp_path, check=True, timeout=600)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+
+    def look_for_mlflow() -> None:
+        with pytest.raises(ModuleNotFoundError, match="mlflow"):
+            importlib.import_module("mlflow")
+
+    monkeypatch.setattr(deepspeed_import, "_import_muon", look_for_mlflow)
+    import_deepspeed(torch.device("cpu"))
+    monkeypatch.setitem(sys.modules, "mlflow", found := importlib.import_module("mlflow"))
+    assert found.mine
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):  # what a run has imported stays
+        import_deepspeed(torch.device("cpu"))

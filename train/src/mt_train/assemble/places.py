@@ -51,8 +51,9 @@ def with_places(
             found[section] = {**given, key: [find(each) if isinstance(each, str) else each for each in path]}
     if "dataset" in found:
         found["dataset"] = _with_paths(found["dataset"], find)
-    for key in found.keys() - ELSEWHERE if directory is not None else ():
-        found[key] = _with_paths(found[key], partial(_in_directory, directory=directory))
+    if directory is not None:
+        begun = partial(_in_directory, directory=directory)
+        found |= {key: _with_paths(each, begun) for key, each in found.items() if key not in ELSEWHERE}
     if encoders := _encoders(found):
         found["encoders"] = [_encoder_beside(each, find) for each in encoders]
     model = found.get("model")
