@@ -117,7 +117,9 @@ def test_files_of_other_components_are_those_with_which_the_run_began(
     assert with_places(raw, began / "run", is_whole=False) == raw, "code is not looked for in folders above the run's"
 
 
-def test_a_directory_counts_while_it_is_there_and_the_run_is_where_it_was(tmp_path: Path) -> None:
+def test_a_directory_counts_while_it_is_there_and_the_run_is_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = {"began": describe_directory(str(tmp_path), Path("run"))}
     assert directory_of(manifest, tmp_path / "run") == tmp_path
     assert directory_of(manifest, tmp_path / "copy") is None
@@ -125,6 +127,8 @@ def test_a_directory_counts_while_it_is_there_and_the_run_is_where_it_was(tmp_pa
     assert directory_of({}, tmp_path) is None
     with working_in_directory(None) as here:
         assert here == Path()
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert directory_of(manifest, tmp_path / "run") is None, "another person's home may be closed"
 
 
 def test_a_path_behind_a_link_stays_what_it_leads_to(tmp_path: Path) -> None:

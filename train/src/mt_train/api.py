@@ -84,9 +84,9 @@ def train(
 
     ``output`` is the run's folder, ``auto`` for ``runs/<model>-<size>-NNN``, or ``None`` to write no file. ``resume`` is a
     run or checkpoint to go on from (one behind an address is fetched into ``output``, or ``runs/NAME``); ``config`` then holds
-    only what changes. While it runs, the first Ctrl-C, SIGTERM or SIGUSR1 saves and returns, with its name in
-    ``Outcome.stopped``. ``recipe`` names the one whose values count where ``config`` has none; ``plugins`` are modules that are plugins
-    beside the installed ones. Raises ``MtError``, as the commands report it.
+    only what changes, and until it returns the process works in the directory in which the run began. While it runs, the first Ctrl-C,
+    SIGTERM or SIGUSR1 saves and returns, with its name in ``Outcome.stopped``. ``recipe`` names the one whose values count where
+    ``config`` has none; ``plugins`` are modules that are plugins beside the installed ones. Raises ``MtError``, as the commands report it.
     """
     from mt_train.assemble.run import RunOptions, run
 

@@ -28,10 +28,15 @@ def describe_directory(directory: str, output: Path) -> dict[str, str]:
 def directory_of(manifest: Mapping[str, Any], run: Path) -> Path | None:
     """Return where the relative paths of a run start, whose folder is ``run``; ``None``: where the command does."""
     began = manifest.get(KEY)
-    if began is None or not os.path.isdir(began["directory"]):
+    if began is None or not _is_open(began["directory"]):
         return None
     has_moved = os.path.realpath(run) != os.path.realpath(began["run"])
     return None if has_moved else Path(began["directory"])
+
+
+def _is_open(directory: str) -> bool:
+    """Return whether a directory is there and may be worked in: another person's home, where a shared run began, may not."""
+    return os.path.isdir(directory) and os.access(directory, os.X_OK)
 
 
 def path_from(here: Path, path: Path) -> Path:
@@ -58,8 +63,8 @@ def working_in_directory(folder: Path | None) -> Iterator[Path]:
     if began is None or began["directory"] == (started := os.getcwd()):
         yield here
     elif directory is None:
-        is_gone = not os.path.isdir(began["directory"])
-        cause = "which is not there" if is_gone else f"and its folder was {began['run']}"
+        has_moved = _is_open(began["directory"])
+        cause = f"and its folder was {began['run']}" if has_moved else "which is not there or not to be entered"
         first_notice(
             f"notice: the run began in {began['directory']}, {cause}; its relative paths start in {started} from here on"
         )
