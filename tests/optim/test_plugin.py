@@ -150,6 +150,7 @@ def test_what_needs_a_gpu_is_refused_elsewhere() -> None:
     ("optimizer", "said"),
     [
         ({"name": "sgd", "nesterov": True}, "nesterov needs momentum above 0"),
+        ({"name": "adafactor", "relative": False, "eps": 0.1}, "eps 0.1 does nothing where relative is false"),
         ({"name": "lion", "beta3": 0.9}, "beta3"),
         ({"name": "muon", "ns_steps": 0}, "ns-steps: should be greater than 0"),
         ({"name": "adam", "rates": {"*": {"scale": 2, "value": 0.1}}}, "keep one of them"),

@@ -150,13 +150,16 @@ class AdafactorConfig(GroupOptions):
 
     lr: float = _rate(1e-2)
     weight_decay: float = _decay(0.0)
-    relative: bool = Field(
-        True,
-        description="steps are a share of a weight's root mean square; false: of length lr, as in the Hugging Face Trainer",
-    )
+    relative: bool = Field(True, description="steps are a share of a weight; false: of length lr, as in the Trainer")
     beta2_decay: float = _beta2_decay()
     eps: float = Field(1e-3, gt=0, description="least root mean square of a weight, of which steps are a share")
     d: float = Field(1.0, ge=1, description="largest root mean square of an update, before the rate")
+
+    @model_validator(mode="after")
+    def _eps_is_of_relative_steps(self) -> Self:
+        if not self.relative and self.eps != type(self).model_fields["eps"].default:
+            raise ValueError(f"eps {self.eps} does nothing where relative is false; leave one of them out")
+        return self
 
 
 class LomoConfig(GroupOptions):
@@ -245,9 +248,7 @@ class ApolloConfig(DecayedAdamConfig):
     weight_decay: float = _decay(0.0)
     rank: int = _rank(256)
     update_steps: int = Field(200, gt=0, description="updates between new projections")
-    scale: float = Field(
-        1.0, gt=0, description="square of the factor of the projected matrices' updates; 128 for APOLLO-Mini"
-    )
+    scale: float = Field(1.0, gt=0, description="square of the factor of projected updates; 128 for APOLLO-Mini")
     scaled: Literal["channel", "tensor"] = Field("channel", description="what has a length of its own")
 
 
