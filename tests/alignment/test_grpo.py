@@ -337,6 +337,20 @@ def test_steps_are_computed_again_from_the_middle_of_an_iteration(
     assert "step 2 of run was computed again: loss, grad_norm, lr, tokens are" in capsys.readouterr().out
 
 
+def test_a_run_on_paper_has_the_steps_of_its_iterations_and_is_refused_as_the_run_would_be(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text("def score(answers):\n    raise RuntimeError('nobody asks')\n")
+    asked = ["--model", "llama", "--dataset", "jsonl", "--dataset.path", "prompts.jsonl", "--data.eval", "none"]
+    asked += ["--objective", "ppo", "--rewards", "python", "--rewards.python.path", "mine.py", "--train.epochs", "2"]
+    asked += ["--objective.prompts", "5", "--train.micro-batch-size", "2"]
+    assert main([*asked, "--objective.max-new-tokens", "4", "--train.sequence-len", "32", "--dry-run"]) == 0
+    each, iterations = 4, 6  # twelve prompts are three iterations, and ppo learns from each in four passes
+    assert f"steps {iterations * each} optimizer steps, 2.0 epochs" in " ".join(capsys.readouterr().out.split())
+    assert main([*asked, "--objective.max-new-tokens", "90", "--train.sequence-len", "32", "--dry-run"]) != 0
+    assert "32 tokens, and the longest prompt with the longest answer to it has" in capsys.readouterr().err
+
+
 @pytest.mark.long
 def test_the_smallest_model_learns_to_write_a_letter(train: Train) -> None:
     """It writes nearly nothing else after 30 steps with the defaults, but for shorter answers and a rate of 3e-3."""

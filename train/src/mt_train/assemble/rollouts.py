@@ -23,6 +23,7 @@ from mt_train.assemble.parts import Parts
 from mt_train.assemble.policy import LivePolicy
 from mt_train.assemble.recorded_answers import RecordedAnswers
 from mt_train.assemble.rows_by_id import RowsById
+from mt_train.assemble.run_length import Iterations
 from mt_train.data.loader import Loader, Position, WaitingEnded, Window
 from mt_train.data.online import CollectsAnswers, ComparesAnswers, Prompt, Record, ReplaysAnswers, TellsSeconds
 from mt_train.data.order import permutation
@@ -59,6 +60,7 @@ class RolloutLoader(Loader):
         assert isinstance(objective, CollectsAnswers), "make_rollouts() is asked for no other"
         super().__init__(data.train, objective, **options)
         self._options, self._online, self._engine, self._rows = options, objective, engine, rows
+        self._length = Iterations(objective, len(data.train))
         self._make_policy = make_policy
         self._last: tuple[int, Sequence[Record]] = -1, ()
         self._path = None if folder is None else folder / FILE
@@ -67,26 +69,16 @@ class RolloutLoader(Loader):
         self._recorded = None if replay is None else RecordedAnswers(replay.expanduser() / FILE)
         self._file = StepLines(self._path) if self._path is not None and engine.process.is_main else None
 
-    @property
-    def _steps(self) -> int:
-        """Optimizer steps of an iteration."""
-        return self._online.updates * self._online.passes
-
-    @property
-    def _iterations(self) -> int:
-        """Iterations of an epoch; its last one may have fewer prompts."""
-        return -(-len(self.samples) // self._online.prompts)
-
     def steps_in(self, epochs: float) -> int:
         """See ``Loader``: so many passes over the prompts."""
-        return max(1, round(epochs * self._iterations)) * self._steps
+        return self._length.steps_in(epochs)
 
     def has(self, position: Position) -> bool:
         """See ``Loader``."""
         return (
             position.row % self._online.prompts == 0
             and position.row < len(self.samples)
-            and position.block < self._steps
+            and position.block < self._length.steps
         )
 
     def windows(self, position: Position, stop: Callable[[], bool] = lambda: False) -> Iterator[Window]:
@@ -97,10 +89,10 @@ class RolloutLoader(Loader):
             self._refuse_long(samples)
             names = [sample.row_id for sample in samples]
             iteration, epoch = self._iteration(position), position.epoch
-            for number in range(position.block, self._steps):
+            for number in range(position.block, self._length.steps):
                 position = self._after(position, number)
                 first = seconds if number == 0 else {}  # so that their sum is what all iterations took
-                passes = (iteration + (number + 1) / self._steps) / self._iterations
+                passes = (iteration + (number + 1) / self._length.steps) / self._length.in_epoch
                 batches = self._batches(samples, iteration, number)
                 yield Window(batches, names, position, epoch, {**figures, **first}, passes)
 
@@ -127,11 +119,11 @@ class RolloutLoader(Loader):
 
     def _iteration(self, position: Position) -> int:
         """Return the number of the iteration, from 0."""
-        return position.epoch * self._iterations + position.row // self._online.prompts
+        return position.epoch * self._length.in_epoch + position.row // self._online.prompts
 
     def _after(self, position: Position, number: int) -> Position:
         """Return where the step behind step ``number`` of an iteration begins."""
-        if number + 1 < self._steps:
+        if number + 1 < self._length.steps:
             return Position(position.epoch, position.row, number + 1)
         row = position.row + self._online.prompts
         return Position(position.epoch, row) if row < len(self.samples) else Position(position.epoch + 1)
@@ -171,7 +163,7 @@ class RolloutLoader(Loader):
         except EvaluationStopped as error:
             raise WaitingEnded from error
         if self._file is not None:
-            step = iteration * self._steps + 1
+            step = iteration * self._length.steps + 1
             when = {"step": step, "iteration": iteration}  # in front, so that readers see whether they need the line
             self._file.append({**when, **record, **when} for record in records)
         seconds = {"rollout_seconds": time.perf_counter() - began}

@@ -20,11 +20,14 @@ from mt_train.assemble.parameter_names import describe_trained
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
 from mt_train.assemble.report import describe_held_out, example, media_parts, warnings
+from mt_train.assemble.rollouts import refuse_for_rollouts
 from mt_train.assemble.run import RunOptions
-from mt_train.assemble.run_length import count_steps
+from mt_train.assemble.run_length import HasEpochs, Iterations, count_steps
 from mt_train.assemble.save_interval import describe_auto
+from mt_train.assemble.window_reference import refuse_stream
 from mt_train.checkpoint.folder import check_usable
 from mt_train.config.run import RunConfig
+from mt_train.data.online import CollectsAnswers
 from mt_train.data.packing import padded_size
 from mt_train.engine.group_sizes import group_sizes
 from mt_train.engine.plan import Plan, make_plan
@@ -69,6 +72,8 @@ def dry_run(parts: Parts, options: RunOptions, *, world: int, device: str | None
         plan = make_plan(parts.config, world=world, device=device or _device(), offers=parts.offers.values())
     with faults.collect():
         data = build_data(parts)
+        refuse_stream(parts, data)
+        refuse_for_rollouts(parts, data)
     with faults.collect():
         counts.meta(plan.pipeline if plan is not None else 1)
     faults.raise_all()
@@ -106,8 +111,12 @@ def _device() -> str:
 
 def _about(parts: Parts, plan: Plan, data: RunData, counts: Counts) -> dict[str, Any]:
     config, meta = parts.config, counts.meta(plan.pipeline)
-    loader = make_loader(config, data, plan, Process(0, plan.world, 0, torch.device("cpu")))
-    steps = count_steps(config.train, loader)
+    length: HasEpochs = (
+        Iterations(data.objective, len(data.train))
+        if isinstance(data.objective, CollectsAnswers)
+        else make_loader(config, data, plan, Process(0, plan.world, 0, torch.device("cpu")))
+    )
+    steps = count_steps(config.train, length)
     schedule = parts.schedule(steps)  # which may refuse so few
     rate = float(getattr(config.optimizer.options, "lr", 0.0))
     row_tokens = count_row_tokens(config, data)
@@ -146,7 +155,7 @@ def _about(parts: Parts, plan: Plan, data: RunData, counts: Counts) -> dict[str,
         },
         "experts": _experts(plan, meta, row_tokens),
         "steps": steps,
-        "epochs": None if data.stream else config.train.epochs or steps / loader.steps_in(1.0),
+        "epochs": None if data.stream else config.train.epochs or steps / length.steps_in(1.0),
         "stages": stages_on_paper(config, plan, counts, data, row_tokens),
     }
 
