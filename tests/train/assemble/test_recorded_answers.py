@@ -6,6 +6,9 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
+from mt_core.errors import DataError
 from mt_train.assemble.recorded_answers import RecordedAnswers
 
 
@@ -41,6 +44,18 @@ def test_a_file_that_grows_or_is_replaced_is_followed(tmp_path: Path) -> None:
     assert texts(answers, 1) == ["1/5", "1/0", "1/1"]
     path.write_text(line(1, 6))
     assert texts(answers, 1) == ["1/6"]
+
+
+@pytest.mark.parametrize("damage", ['{"iteration": 1, "text": "cut o', '[{"iteration": 1}]'])
+def test_a_damaged_line_is_named_and_the_others_are_read(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text(line(0, 0) + damage + "\n" + line(1, 1) + line(2, 0))
+    answers = RecordedAnswers(path)
+    assert (texts(answers, 0), texts(answers, 2)) == (["0/0"], ["2/0"])
+    with pytest.raises(
+        DataError, match=r"rollouts.jsonl: a line with answers of iteration 1 is damaged: .* is no JSON object; put"
+    ):
+        answers.read(1)
 
 
 def test_all_iterations_together_read_the_file_twice(tmp_path: Path) -> None:

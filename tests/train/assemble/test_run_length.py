@@ -17,10 +17,12 @@ from mt_train.config.sections import TrainConfig
 
 @dataclass
 class OfOneRow:
-    """A loader whose epochs have a step each."""
+    """A loader whose epochs have a step each, or ``times`` as many."""
+
+    times: int = 1
 
     def steps_in(self, epochs: float) -> int:
-        return round(epochs)
+        return round(epochs) * self.times
 
 
 def test_no_run_is_longer_than_checkpoints_have_names_for() -> None:
@@ -34,5 +36,7 @@ def test_no_run_is_longer_than_checkpoints_have_names_for() -> None:
         UsageError, match=r"train.epochs=1e\+08 are 100,000,000 optimizer steps, and a run has at most 99,999,999"
     ):
         count_steps(TrainConfig(epochs=MOST_STEPS + 1), loader)
+    with pytest.raises(UsageError, match=r"train.epochs=1 are 100,000,000 optimizer steps"):
+        count_steps(TrainConfig(), OfOneRow(times=MOST_STEPS + 1))  # one epoch, which nobody has asked for
     with pytest.raises(ValueError, match="less than or equal to 99999999"):
         TrainConfig(steps=MOST_STEPS + 1)

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import BinaryIO
 
+from mt_core.errors import DataError, show_value
 from mt_train.data.online import Record
 
 _MARK = re.compile(rb'"iteration"\s*:\s*(\d+)\b')
@@ -24,17 +25,35 @@ class RecordedAnswers:
         self._end = 0
 
     def read(self, iteration: int) -> list[Record]:
-        """Return the answers of an iteration, in their order; nothing where there are none. Half a line at the end is left out."""
+        """Return the answers of an iteration, in their order; nothing where there are none. Half a line at the end is left out.
+
+        Raises ``DataError`` for a file that cannot be read, and for a line of the iteration that is damaged.
+        """
         if not self.path.exists():
             return []
-        with self.path.open("rb") as file:
-            self._index(file)
-            lines: list[bytes] = []
-            for begin, end in self._spans.get(iteration, ()):
-                file.seek(begin)
-                lines += file.read(end - begin).split(b"\n")[:-1]
-        records = (json.loads(line.decode("utf-8", errors="surrogateescape")) for line in lines)
+        lines: list[bytes] = []
+        try:
+            with self.path.open("rb") as file:
+                self._index(file)
+                for begin, end in self._spans.get(iteration, ()):
+                    file.seek(begin)
+                    lines += file.read(end - begin).split(b"\n")[:-1]
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror or error}; give this user access") from error
+        records = (self._parse(line.decode("utf-8", errors="surrogateescape"), iteration) for line in lines)
         return [record for record in records if record.get("iteration") == iteration]
+
+    def _parse(self, line: str, iteration: int) -> Record:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict):
+            return record
+        raise DataError(
+            f"{self.path}: a line with answers of iteration {iteration} is damaged: {show_value(line)} is no JSON object; put back the"
+            " file as its run wrote it"
+        )
 
     def _index(self, file: BinaryIO) -> None:
         """Find the lines that are new; all of them in another file than before."""

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mt_core.errors import CheckpointError, ConfigError, Fault, UsageError
+from mt_core.errors import CheckpointError, ConfigError, DataError, Fault, UsageError
 from mt_core.rows import Row, Sample
 from mt_core.tracking.step_lines import StepLines
+from mt_train.assemble.agreement import act_together
 from mt_train.assemble.data import RunData, loader_options
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.policy import LivePolicy
@@ -214,8 +215,12 @@ class RolloutLoader(Loader):
         )
 
     def _read_lines(self, answers: RecordedAnswers | None, iteration: int) -> Sequence[Record]:
-        """Return the answers of an iteration in a file that rank 0 reads; nothing where there are none. Collective."""
-        found = answers.read(iteration) if answers is not None and self._engine.process.is_main else []
+        """Return the answers of an iteration in a file that rank 0 reads; nothing where there are none. Collective.
+
+        Raises ``DataError`` on every rank for a file, or a line of it, that cannot be read.
+        """
+        file = answers if self._engine.process.is_main else None
+        found = act_together(lambda: [] if file is None else file.read(iteration), DataError)
         records: list[Record] = json.loads(share_text(json.dumps(found)))
         return records
 

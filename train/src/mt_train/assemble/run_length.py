@@ -34,10 +34,11 @@ class Iterations:
 
 def count_steps(config: TrainConfig, loader: HasEpochs) -> int:
     """Return the optimizer steps of a run. Raises ``UsageError`` for epochs with more of them than checkpoints have names for."""
-    steps = config.steps or loader.steps_in(config.epochs or 1.0)
+    epochs = config.epochs or 1.0
+    steps = config.steps or loader.steps_in(epochs)
     if steps > MOST_STEPS:
         raise UsageError(
-            f"train.epochs={config.epochs:g} are {steps:,} optimizer steps, and a run has at most {MOST_STEPS:,}; ask for fewer epochs, or"
+            f"train.epochs={epochs:g} are {steps:,} optimizer steps, and a run has at most {MOST_STEPS:,}; ask for fewer epochs, or"
             " set a larger --train.global-batch-size"
         )
     return steps
