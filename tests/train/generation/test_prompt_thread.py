@@ -18,9 +18,10 @@ from mt_plugin_llama.model import Llama
 from mt_train.generation import products, prompt_thread
 from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import last_logits
+from mt_train.generation.intake import Intake
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.prompt_thread import PromptThread
-from mt_train.generation.request import Request
+from mt_train.generation.request import Request, Row
 
 GREEDY = SamplingRules(greedy=True)
 
@@ -79,6 +80,48 @@ def test_a_prompt_is_waited_for_where_no_row_runs_any_more(loaded: LoadedModel, 
     decoder.step()
     decoder.add(Request(ids=[3] * 40, rules=GREEDY, most=2))
     assert finish(decoder) <= 6, "no step turns in vain"
+
+
+def test_rows_go_on_while_a_cancelled_prompt_is_computed(loaded: LoadedModel, thread: PromptThread) -> None:
+    """Nobody waits for it; its places are kept until it is through, and a prompt behind it comes in then."""
+    may_end = threading.Event()
+
+    def slow(model: TrainModel, batch: Batch, cache: KVCache) -> Tensor:
+        if batch.input_ids.shape[1] == 40:
+            assert may_end.wait(5)
+        return last_logits(model, batch, cache)
+
+    decoder = Decoder(loaded, max_rows=2, max_tokens=200, forward=slow, prompt_thread=thread)
+    decoder.add(Request(ids=[1, 2], rules=GREEDY, most=60))
+    decoder.step()
+    cancelled = decoder.add(Request(ids=[3] * 40, rules=GREEDY, most=5))
+    decoder.step(prefill_tokens=64)
+    decoder.cancel(cancelled)
+    last = decoder.add(Request(ids=[4] * 20, rules=GREEDY, most=5))
+    assert decoder.running_requests == (0,)
+    for _ in range(10):
+        assert [each.number for each in decoder.step(prefill_tokens=64)] == [0]
+    may_end.set()
+    numbers = [each.number for _ in range(100) if decoder.busy for each in decoder.step(prefill_tokens=64)]
+    assert {number: numbers.count(number) for number in numbers} == {0: 48, last: 5}
+    assert decoder.held_tokens == 0
+
+
+def test_neither_close_nor_the_end_of_the_process_waits_for_a_prompt(loaded: LoadedModel) -> None:
+    may_end, thread = threading.Event(), PromptThread()
+    intake = Intake([Row(0, Request(ids=[1], rules=GREEDY, most=1), LatinTokenizer(), 256)], torch.device("cpu"))
+
+    def compute() -> Tensor | None:
+        may_end.wait(5)
+        return None
+
+    thread.begin(intake, compute)
+    thread.close()
+    workers = [each for each in threading.enumerate() if each.name.startswith("prompts") and each.is_alive()]
+    assert [each.daemon for each in workers] == [True], "Python waits at its end for all others"
+    may_end.set()
+    workers[0].join(5)
+    assert not workers[0].is_alive()
 
 
 def test_a_fault_in_the_thread_is_that_of_a_step(loaded: LoadedModel, thread: PromptThread) -> None:

@@ -109,8 +109,10 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            while not self._closing:
+            while True:
                 self._take_inbox()
+                if self._closing:  # a cancelled prompt may be computed still, which a step would wait for
+                    return
                 events: JobEvents = []
                 for queue in self._queues:
                     if queue.is_busy:

@@ -115,9 +115,9 @@ class Decoder:
         self._waiting = deque(row for row in self._waiting if row.number != number)
         for intake in self._intakes:
             intake.drop(number)
-        if self._thread is not None and self._thread.intake is not None and not any(self._thread.intake.wanted):
-            self._thread.take()
-        self._intakes = deque(intake for intake in self._intakes if any(intake.wanted))
+        # what the thread computes keeps its places until that is done, and rows do not wait for it
+        computed = None if self._thread is None else self._thread.intake
+        self._intakes = deque(each for each in self._intakes if any(each.wanted) or each is computed)
         self._leave({number})
 
     @torch.inference_mode()
@@ -236,9 +236,12 @@ class Decoder:
         else:
             logits_BV = intake.take(self._model, self._forward, tokens)
         self.prompt_tokens += intake.piece_tokens
-        if logits_BV is None:
+        if logits_BV is None and any(intake.wanted):
             return []
         self._intakes.popleft()
+        if logits_BV is None or not any(intake.wanted):
+            self._limit()
+            return []
         produced = extend_rows(
             logits_BV[intake.wanted], [row for row, wanted in zip(intake.rows, intake.wanted, strict=True) if wanted]
         )
