@@ -77,3 +77,14 @@ def test_a_file_that_cannot_be_gets_one_message(content: str | None, says: str, 
         file.write_text(content)
     with pytest.raises(MtError, match=says.replace("?", "[?]")):
         resolved(str(file))
+
+
+def test_gradients_are_reduced_in_one_way() -> None:
+    """DeepSpeed reads the second key only where the first is true; ``--plan`` would count half the bytes that travel."""
+    keys = {"reduce_scatter": False, "use_multi_rank_bucket_allreduce": False}
+    with pytest.raises(
+        ValueError, match="use_multi_rank_bucket_allreduce false does nothing with reduce_scatter false"
+    ):
+        DeepSpeedOptions.model_validate({"zero_optimization": keys})
+    for key in keys:
+        DeepSpeedOptions.model_validate({"zero_optimization": {key: False}})

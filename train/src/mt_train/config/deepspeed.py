@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from os.path import expanduser
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
@@ -113,6 +113,15 @@ class ZeroOptions(_OwnKeys):
     stage3_max_reuse_distance: Count | None = Field(
         None, ge=0, description="whole weights that are needed again this soon are kept (numbers)"
     )
+
+    @model_validator(mode="after")
+    def _one_way_of_reducing(self) -> Self:
+        if self.reduce_scatter is False and self.use_multi_rank_bucket_allreduce is False:
+            raise ValueError(
+                "use_multi_rank_bucket_allreduce false does nothing with reduce_scatter false, where each gradient goes to all"
+                " ranks; leave reduce_scatter out for half the bytes, or use_multi_rank_bucket_allreduce"
+            )
+        return self
 
 
 class LossScaleOptions(_OwnKeys):
