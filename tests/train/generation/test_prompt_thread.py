@@ -18,10 +18,9 @@ from mt_plugin_llama.model import Llama
 from mt_train.generation import products, prompt_thread
 from mt_train.generation.decoder import Decoder
 from mt_train.generation.forward import last_logits
-from mt_train.generation.intake import Intake
 from mt_train.generation.loaded_model import LoadedModel
 from mt_train.generation.prompt_thread import PromptThread
-from mt_train.generation.request import Request, Row
+from mt_train.generation.request import Request
 
 GREEDY = SamplingRules(greedy=True)
 
@@ -105,23 +104,6 @@ def test_rows_go_on_while_a_cancelled_prompt_is_computed(loaded: LoadedModel, th
     numbers = [each.number for _ in range(100) if decoder.busy for each in decoder.step(prefill_tokens=64)]
     assert {number: numbers.count(number) for number in numbers} == {0: 48, last: 5}
     assert decoder.held_tokens == 0
-
-
-def test_neither_close_nor_the_end_of_the_process_waits_for_a_prompt(loaded: LoadedModel) -> None:
-    may_end, thread = threading.Event(), PromptThread()
-    intake = Intake([Row(0, Request(ids=[1], rules=GREEDY, most=1), LatinTokenizer(), 256)], torch.device("cpu"))
-
-    def compute() -> Tensor | None:
-        may_end.wait(5)
-        return None
-
-    thread.begin(intake, compute)
-    thread.close()
-    workers = [each for each in threading.enumerate() if each.name.startswith("prompts") and each.is_alive()]
-    assert [each.daemon for each in workers] == [True], "Python waits at its end for all others"
-    may_end.set()
-    workers[0].join(5)
-    assert not workers[0].is_alive()
 
 
 def test_a_fault_in_the_thread_is_that_of_a_step(loaded: LoadedModel, thread: PromptThread) -> None:

@@ -7,10 +7,8 @@ nothing. Both only read the weights, and each has a cache of its own.
 from __future__ import annotations
 
 import contextvars
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from queue import SimpleQueue
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -34,9 +32,8 @@ class PromptThread:
         return cls() if on_cpu and stateless and 2 * torch.get_num_threads() <= count_processors() else None
 
     def __init__(self) -> None:
-        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        # a daemon, for which the end of the process does not wait, as for the workers of a ThreadPoolExecutor
-        self._thread = threading.Thread(target=self._work, name="prompts", daemon=True)
+        # whose thread is no daemon: one that is inside torch when Python ends would abort the process
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         self._result: Future[Tensor | None] | None = None
         self.intake: Intake | None = None
         """The prompts of which a piece is being computed, or waits to be taken."""
@@ -48,19 +45,13 @@ class PromptThread:
 
     def begin(self, intake: Intake, compute: Callable[[], Tensor | None]) -> None:
         """Compute a piece, with the thread's own ``inference_mode``."""
-        context, result = contextvars.copy_context(), Future[Tensor | None]()
+        context = contextvars.copy_context()
 
-        def run() -> None:
-            try:
-                with torch.inference_mode():
-                    result.set_result(context.run(compute))
-            except BaseException as fault:  # noqa: BLE001 - ``take`` raises it
-                result.set_exception(fault)
+        def run() -> Tensor | None:
+            with torch.inference_mode():
+                return context.run(compute)
 
-        if self._thread.ident is None:
-            self._thread.start()
-        self.intake, self._result = intake, result
-        self._inbox.put(run)
+        self.intake, self._result = intake, self._pool.submit(run)
 
     def take(self) -> Tensor | None:
         """Wait for the piece, and return or raise what it gave."""
@@ -70,9 +61,4 @@ class PromptThread:
 
     def close(self) -> None:
         """End the thread once its piece is computed."""
-        self._inbox.put(None)
-
-    def _work(self) -> None:
-        while (run := self._inbox.get()) is not None:
-            run()
-            del run  # with it the cache of the prompt
+        self._pool.shutdown(wait=False, cancel_futures=True)
