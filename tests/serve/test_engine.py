@@ -34,7 +34,7 @@ async def engine_of(models: Models, **limits: Any) -> AsyncIterator[tuple[Engine
     engine = Engine(models, Limits(**given), metrics)
     engine.start(lambda: None)
     yield engine, metrics
-    engine.close(10)
+    engine.close()
     assert engine.failure is None
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -289,6 +290,17 @@ def test_what_still_runs_after_the_grace_is_cut_off() -> None:
         status, answer, _ = asked.result()
         assert (status, answer["error"]["type"]) == (503, "server_error")
         assert time.monotonic() - began < 10, "and not the forty seconds of its tokens"
+
+
+def test_a_server_ends_after_the_thread_of_its_model() -> None:
+    """Python aborts at its end where a thread is inside torch: the exit code was -6."""
+    others = {*threading.enumerate()}
+    with running(model_of(scripted("x" * 4000, 1, delay=0.5)), grace=0) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.ask, "POST", "/v1/completions", {"model": "tiny", "prompt": "x", "max_tokens": 4000})
+        until(lambda: server.figure("running_texts") == 1)
+        server.stop()
+        assert asked.result()[0] == 503
+    assert [each.name for each in threading.enumerate() if each not in others and each.name == "model"] == []
 
 
 def test_a_dead_model_is_told_to_all_and_ends_the_server() -> None:

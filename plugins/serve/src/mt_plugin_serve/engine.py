@@ -90,8 +90,8 @@ class Engine:
             queue = self._queue_of(job)
             self._inbox.put(lambda: queue.cancel(job))
 
-    def close(self, seconds: float) -> None:
-        """Drop what runs, and end the thread."""
+    def close(self) -> None:
+        """Drop what runs, and end the thread once the forward is through that it is in: Python's end would abort the process there."""
         for job in list(self._jobs):
             self.cancel(job)
 
@@ -100,7 +100,7 @@ class Engine:
 
         self._inbox.put(end)
         if self._thread.is_alive():
-            self._thread.join(seconds)
+            self._thread.join()
         if self._prompts is not None:
             self._prompts.close()
 

@@ -42,7 +42,7 @@ def serve(
     engine = Engine(models, limits, metrics)
     service = Service(models, engine, metrics, limits)
     server = _Server(service.app(access, report), limits.grace)
-    asyncio.run(_Process(engine, service, server, limits.grace).run(sock, ready))
+    asyncio.run(_Process(engine, service, server).run(sock, ready))
     if engine.failure is not None:
         raise MtError(f"the model's thread died: {type(engine.failure).__name__}: {engine.failure}")
 
@@ -54,11 +54,9 @@ class _Process:
     engine: Engine
     service: Service
     server: _Server
-    grace: int
-    """Seconds that what runs may go on once the server is to end."""
 
     async def run(self, sock: socket.socket, ready: Callable[[Callable[[], None]], None]) -> None:
-        """Serve on a socket until ``stop``, and then for ``grace`` seconds at most."""
+        """Serve on a socket until ``stop``, and then as long as the server's grace lasts, and a forward that runs."""
         self.engine.start(self.stop)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -73,7 +71,7 @@ class _Process:
         try:
             await self.server.serve([sock])
         finally:
-            self.engine.close(self.grace)
+            self.engine.close()
             self.service.close()
 
     def stop(self) -> None:
