@@ -210,9 +210,10 @@ def _build_pretrain(config: TokenLossConfig, *, tokenizer: Tokenizer, template: 
 
 
 def _build_sft(config: FineTuningConfig, *, tokenizer: Tokenizer, template: Template) -> TokenObjective:
-    from .objectives.sft import SupervisedFineTuning
+    from .objectives.sft import DynamicFineTuning, SupervisedFineTuning
 
-    return SupervisedFineTuning(tokenizer, template, **config.arguments(tokenizer))
+    chosen = DynamicFineTuning if config.loss == "dft" else SupervisedFineTuning
+    return chosen(tokenizer, template, **config.arguments(tokenizer))
 
 
 @hookimpl

@@ -82,7 +82,3 @@ class FineTuningConfig(TokenLossConfig):
                 "loss=dft has no other terms; leave out label_smoothing and z_loss, or set loss to cross-entropy"
             )
         return self
-
-    def arguments(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return what ``SupervisedFineTuning`` takes; see ``TokenLossConfig``."""
-        return {**super().arguments(tokenizer), "dynamic": self.loss == "dft"}

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class SupervisedFineTuning(TokenObjective):
     """Rows that are conversations (``prompt`` and ``response``, ``messages`` …), written down by the run's template."""
 
-    def __init__(self, tokenizer: Tokenizer, template: Template, *, dynamic: bool = False, **figures: Any) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: Template, **figures: Any) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0, **figures)
-        self._template, self._dynamic = template, dynamic
+        self._template = template
 
     def encode(self, row: Row) -> Sample | Rejected:
         """The sample of a conversation; an empty answer is rejected. Raises ``DataError`` for a row that has no shape, or no template."""
@@ -44,10 +44,12 @@ class SupervisedFineTuning(TokenObjective):
         pairs = zip(found, rows, strict=True)
         return [_sample(next(encoded), each, row["id"]) if isinstance(each, list) else each for each, row in pairs]
 
+
+class DynamicFineTuning(SupervisedFineTuning):
+    """The cross-entropy of each token times its probability, with the figure ``nll``, the plain one (https://arxiv.org/abs/2508.05629)."""
+
     def loss(self, hidden: Tensor, head: nn.Module, batch: Batch) -> LossSums:
-        """Sum of the losses of the trained tokens; see ``TokenObjective``. In training perhaps that of DFT, with the figure ``nll``."""
-        if not self._dynamic:
-            return super().loss(hidden, head, batch)
+        """Sum of the losses of the trained tokens; see ``TokenObjective``. In evaluation it is the cross-entropy."""
         if not head.training:
             plain = super().loss(hidden, head, batch)
             figures = {"nll": (plain.loss_sum.detach(), plain.token_count), **plain.metrics}  # a run keeps its figures
