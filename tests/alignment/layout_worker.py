@@ -68,7 +68,7 @@ class PairsBench(Bench):
         return found | {"records": records(losses), "after": weights(session), "pairs": self.pairs(session)}
 
     def read(self, case: dict[str, Any]) -> dict[str, Any]:
-        """What the language head says of the first rows after training, summed over ranks at three reads, and their loss behind these."""
+        """Sums of squares of what the language head says of the first rows after training, over ranks, at three reads; then their loss."""
         session, said = self.session(case), []
         start = session.restore(None, None)
         batches = next(session.loader.windows(start.position)).batches

@@ -64,7 +64,7 @@ def test_a_line_with_a_floor_of_one_update_is_that_of_the_trainer(build: Any, to
 def test_schedules_by_the_trainers_names_are_its_own(
     build: Any, theirs: str, options: dict[str, Any], name: str, values: dict[str, Any]
 ) -> None:
-    """What the table of docs/from-trainer.md says: N steps there are the first N of N + 1 here."""
+    """The rows of the table in docs/from-trainer.md: N steps there are the first N of N + 1 here."""
     found = by_torch(lambda o: get_scheduler(theirs, o, 0, 30, scheduler_specific_kwargs=options), 30)
     ours = factors(build, name, 31, warmup_ratio=0, **values)
     assert ours[:30] == pytest.approx(found, abs=1e-12)

@@ -1,4 +1,4 @@
-"""What a user is told of the installed plugins."""
+"""Notices and warnings of the installed plugins."""
 
 from __future__ import annotations
 

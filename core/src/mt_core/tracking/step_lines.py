@@ -57,7 +57,7 @@ def cut_back(path: Path, step: int) -> list[int]:
     ``OutputError`` when the file cannot be read or replaced.
     """
     try:
-        steps = [step_of(line) for line in whole_lines(path)]
+        steps = [None if record is None else record["step"] for record in map(read_record, whole_lines(path))]
         if None in steps:
             _set_aside(path, [line for line, n in zip(whole_lines(path), steps, strict=True) if n is None])
         with replace_file(path) as file:
@@ -87,10 +87,10 @@ def whole_lines(path: Path) -> Iterator[bytes]:
         yield from (line for line in file if line.endswith(b"\n"))
 
 
-def step_of(line: bytes) -> int | None:
-    """The step of a record; nothing where the line is damaged."""
+def read_record(line: bytes) -> dict[str, Any] | None:
+    """Return the record in a line, which has a step; nothing where the line is damaged."""
     try:
-        step = json.loads(line)["step"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        record = json.loads(line)
+    except (ValueError, RecursionError):
         return None
-    return step if type(step) is int else None
+    return record if isinstance(record, dict) and type(record.get("step")) is int else None

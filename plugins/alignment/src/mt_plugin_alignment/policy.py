@@ -58,8 +58,8 @@ def soft_loss(ratios_n: Tensor, advantages_n: Tensor, *, positive: float, negati
 
     At ρ = 1 it has the gradient of ρA; the further a ratio is from 1, the less its token is learned from, without a bound.
     """
-    heat_n = torch.where(advantages_n > 0, positive, negative)
-    return -4 * (heat_n * (ratios_n - 1)).sigmoid() * advantages_n / heat_n
+    temperature_n = torch.where(advantages_n > 0, positive, negative)
+    return -4 * (temperature_n * (ratios_n - 1)).sigmoid() * advantages_n / temperature_n
 
 
 def cispo_loss(ratios_n: Tensor, logps_n: Tensor, advantages_n: Tensor, *, low: float, high: float) -> Tensor:

@@ -20,7 +20,7 @@ WINDOW, FEWEST = 32, 8
 
 
 class Repetition:
-    """Whether this process computes a step again just now: measures of other callbacks leave that out, whichever of them is called first.
+    """A step that this process computes again: measures of other callbacks leave it out, whichever of them is called first.
 
     A backward runs hooks in threads of its own, so no variable of a thread or context can tell.
     """

@@ -24,12 +24,12 @@ def hold_folder(folder: Path) -> None:
     if folder not in _HELD:
         import fcntl
 
-        handle = _open(path)
-        fcntl.flock(handle, fcntl.LOCK_SH)
-        while not _is_at(path, handle):  # who removes a folder removes its lock, for which others may have waited
-            os.close(handle)
+        while True:
             handle = _open(path)
             fcntl.flock(handle, fcntl.LOCK_SH)
+            if _is_at(path, handle):
+                break
+            os.close(handle)  # who removed the folder has removed its lock, for which this one waited
         _HELD[folder] = handle
         folder.mkdir(exist_ok=True)  # it may have been removed while this waited
     os.utime(path)

@@ -169,7 +169,7 @@ class _AdapterQueue:
         loaded: LoadedModel,
         limits: Limits,
         metrics: Metrics,
-        prompts: PromptThread | None = None,
+        prompts: PromptThread | None,
     ) -> None:
         self.adapter, self._loaded, self._metrics = adapter, loaded, metrics
         self._limits, self._prompts = limits, prompts

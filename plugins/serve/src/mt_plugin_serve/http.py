@@ -94,9 +94,8 @@ async def _send_event(send: Send, data: bytes) -> None:
     try:
         async with asyncio.timeout(CLIENT_SECONDS):
             await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": True})
-            await asyncio.sleep(
-                0
-            )  # for the loop to notice a lost connection: asyncio warns of each further write to one
+            # The loop has to notice a lost connection: asyncio warns of each further write to one.
+            await asyncio.sleep(0)
     except TimeoutError as error:
         raise ClientGoneError from error
 

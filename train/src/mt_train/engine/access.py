@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -131,7 +132,7 @@ class Access:
         return flat
 
     def _write_gradient(self, parameter: nn.Parameter, value: Tensor) -> None:
-        whole = _whole_gradient(self._engine, parameter)
+        whole = self._whole_gradients.get(id(parameter))
         if whole is not None:  # its norm is taken on each rank, of the parts of others too
             whole.copy_(own_rows(parameter, value).view_as(whole))
             return
@@ -139,6 +140,21 @@ class Access:
         if found is not None:
             start, piece = found
             piece.copy_(value.reshape(-1)[start : start + piece.numel()].view_as(piece))
+
+    @cached_property
+    def _whole_gradients(self) -> dict[int, Tensor]:
+        """Number of each parameter → its live gradient, where every rank has all of it: DeepSpeed's optimizer for bf16 takes its norm of
+        that. Empty with all others, and without parameters that no loss reached."""
+        zero: Any = self._engine.zero_optimizer
+        if not hasattr(zero, "bf16_groups"):
+            return {}
+        groups = zip(zero.bf16_groups, zero.fp32_groups_gradients, zero.fp32_groups_has_gradients, strict=True)
+        return {
+            id(parameter): gradient
+            for group in groups
+            for parameter, gradient, is_reached in zip(*group, strict=True)
+            if is_reached
+        }
 
     def _scale(self, part: str) -> float:
         """Return the loss scale of the gradients in fp16."""
@@ -216,18 +232,3 @@ class EngineSteps:
 
     def _access(self, step: int) -> Access:
         return Access(self._engine, step=step, total_steps=self._total_steps, rate=self._engine.current_rate)
-
-
-def _whole_gradient(engine: Engine, parameter: nn.Parameter) -> Tensor | None:
-    """Return the live gradient that every rank has of the whole parameter: DeepSpeed's optimizer for bf16 takes its norm of that.
-
-    ``None`` with all others, and where no loss reached the parameter.
-    """
-    zero: Any = engine.zero_optimizer
-    groups = zip(getattr(zero, "bf16_groups", ()), getattr(zero, "fp32_groups_gradients", ()), strict=True)
-    for group, (parameters, gradients) in enumerate(groups):
-        for index, each in enumerate(parameters):
-            if each is parameter:
-                found: Tensor = gradients[index]
-                return found if zero.fp32_groups_has_gradients[group][index] else None
-    return None

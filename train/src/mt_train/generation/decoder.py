@@ -135,7 +135,7 @@ class Decoder:
             self._begin_piece(self._thread, tokens)
         produced = self._advance() if self._running else []
         self._admit()
-        while self._intakes and not self._is_beside():
+        while self._intakes and not self._leaves_to_thread():
             produced += self._take_in(tokens)
             if delays:
                 break
@@ -148,8 +148,8 @@ class Decoder:
             intake = self._intakes[0]
             thread.begin(intake, lambda: intake.take(self._model, self._forward, tokens))
 
-    def _is_beside(self) -> bool:
-        """Return whether the thread is still computing what would enter, and rows run meanwhile."""
+    def _leaves_to_thread(self) -> bool:
+        """Return whether this step takes no prompts in: rows run, and the thread has no piece ready."""
         thread = self._thread
         if thread is None or not self._running:
             return False
@@ -236,12 +236,13 @@ class Decoder:
         else:
             logits_BV = intake.take(self._model, self._forward, tokens)
         self.prompt_tokens += intake.piece_tokens
-        if logits_BV is None and any(intake.wanted):
-            return []
-        self._intakes.popleft()
-        if logits_BV is None or not any(intake.wanted):
+        if not any(intake.wanted):  # all were cancelled while the thread computed
+            self._intakes.popleft()
             self._limit()
             return []
+        if logits_BV is None:
+            return []
+        self._intakes.popleft()
         produced = extend_rows(
             logits_BV[intake.wanted], [row for row, wanted in zip(intake.rows, intake.wanted, strict=True) if wanted]
         )

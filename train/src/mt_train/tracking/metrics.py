@@ -12,7 +12,7 @@ from typing import Any
 from mt_core.protocols import StepRecord
 from mt_core.tracking.appender import Appender
 from mt_core.tracking.logs import notice
-from mt_core.tracking.step_lines import cut_back, whole_lines
+from mt_core.tracking.step_lines import cut_back, read_record, whole_lines
 
 _SHOWN = 5
 
@@ -38,7 +38,7 @@ class MetricsFile:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield the records that ``read`` returns: all of a long run take gigabytes."""
-        return (record for line in whole_lines(self.path) if (record := _record(line)) is not None)
+        return (record for line in whole_lines(self.path) if (record := read_record(line)) is not None)
 
     def cut_back(self, step: int) -> list[int]:
         """Drop the records after ``step``, and say which of those before it are missing; returns the steps that were dropped."""
@@ -49,15 +49,6 @@ class MetricsFile:
                 " were lost, and the run goes on without them"
             )
         return sorted({number for number in found if number > step})
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """The record in a line; nothing where the line is damaged."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) and type(record.get("step")) is int else None
 
 
 def without_nan(content: Any) -> Any:

@@ -128,12 +128,12 @@ class GrpoConfig(AnswerOptions):
             yield f"kl_estimator {self.estimator} goes with kl_in loss; in the {self.kl_in} it is k1"
         if self.loss in ("cispo", "soft") and self.dual_clip:
             yield f"dual_clip bounds a clipped loss, and loss is {self.loss}; leave it out"
-        idle = ("clip_low", "clip_high") if self.loss == "soft" else ("soft_positive", "soft_negative")
-        fields = type(self).model_fields
-        for name in idle:
-            if getattr(self, name) != fields[name].default:
-                which = "has no bounds" if self.loss == "soft" else "has bounds, and no temperatures"
-                yield f"{name} {getattr(self, name)} does nothing where loss is {self.loss}, which {which}; leave it out"
+        unused, reason = ("soft_positive", "soft_negative"), "has bounds, and no temperatures"
+        if self.loss == "soft":
+            unused, reason = ("clip_low", "clip_high"), "has no bounds"
+        for name in unused:
+            if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                yield f"{name} {value} does nothing where loss is {self.loss}, which {reason}; leave it out"
         if self.importance != "none" and (self.temperature != 1 or self.top_p is not None or self.top_k):
             yield (
                 f"importance {self.importance} compares with log-probabilities of a sampler, which are over all tokens at temperature 1;"

@@ -27,5 +27,5 @@ prompts have a reward and no loss."""
 
 
 def online_limits(config: Any) -> dict[str, str]:
-    """Return what such a run cannot have."""
+    """Return what a run that learns from answers of its own cannot have."""
     return {"eval-loss": "its held-out rows are prompts, which have a reward and no loss"}

@@ -48,9 +48,9 @@ class RuleOptimizer(torch.optim.Optimizer):
     def count(self, like: Tensor, state: State, group: Group) -> None:
         """One update more of a tensor, which ``like`` has the shape of."""
         if "step" not in state:
-            state["step"] = torch.zeros(())
+            state["step"] = torch.zeros((), dtype=torch.float64)
             self.start(like, state, group)
-        step = state["step"] = state["step"].double()  # a float32, as a checkpoint has it, counts to 16,777,216
+        step = state["step"] = state["step"].double()  # a checkpoint may have it in float32, which counts to 16,777,216
         step += 1
 
     def start(self, weight: Tensor, state: State, group: Group) -> None:
