@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from mt_core.errors import DataError
 from mt_core.generation import Finish
 from mt_plugin_serve.answers import TextAnswer
-from mt_plugin_serve.tool_calls import CALL_FORMATS, Call, CallReader, find_reader
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
 from mt_plugin_standard.tokenizers.huggingface import build_huggingface
 from mt_plugin_standard.tokenizers.huggingface_config import HuggingFaceConfig
 from mt_tools import template_of
 from mt_train import LoadedModel
-from mt_train.generation import TokenOutput
+from mt_train.generation import Call, CallReader, TokenOutput, find_call_reader
+from mt_train.generation.tool_calls import CALL_FORMATS
 
 READ = ["functionary", "llama3_1", "mistral_v3", "qwen2_5", "qwen3"]
 """Named templates that write calls (docs/conversations.md)."""
@@ -59,13 +59,13 @@ def template(name: str, tokenizer: Any) -> Any:
 
 @pytest.mark.parametrize("name", NONE)
 def test_a_template_without_calls_has_no_reader(name: str, tokenizer: Any) -> None:
-    assert find_reader(template(name, tokenizer), tokenizer) is None
+    assert find_call_reader(template(name, tokenizer), tokenizer) is None
 
 
 @pytest.mark.parametrize("name", READ)
 def test_what_a_template_writes_is_what_is_read(name: str, tokenizer: Any) -> None:
     own = template(name, tokenizer)
-    found = find_reader(own, tokenizer)
+    found = find_call_reader(own, tokenizer)
     assert found is not None
     ends = {token for token in (*own.stop_ids, tokenizer.eos_id, *found.end_ids) if token is not None}
 

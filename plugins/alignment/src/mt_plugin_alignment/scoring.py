@@ -73,9 +73,11 @@ class Scorer:
         """Return the tokens of a prompt with an answer to it, as the model has learned to read conversations.
 
         Where the template gives the same tokens for the prompt, and the tokenizer reads the answer's as its text, these are taken as
-        they are; another tokenizer or template gets the conversation, and an answer without an end one.
+        they are; another tokenizer or template gets the conversation, and an answer without an end one, and one that called tools.
         """
         self._refuse_media(answer.prompt)
+        if answer.turns:
+            return list(self._template.encode([*answer.prompt, *answer.turns]).ids)
         raw = {"raw": True} if any(turn.get("raw") for turn in answer.prompt) else {}
         whole = self._template.encode([*answer.prompt, {"role": "assistant", "content": answer.text, **raw}])
         begun = len(answer.prompt_ids)

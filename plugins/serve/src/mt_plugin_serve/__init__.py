@@ -1,7 +1,7 @@
 """A model behind OpenAI's API: the command ``mt-serve``.
 
 To be read in this order: ``errors`` and ``fields`` (what a request may say), ``sampling``, ``chat`` and ``completions`` (requests to
-plans), ``tool_calls`` and ``scores`` (what is made of a text), ``answers`` (tokens to pieces of an answer), ``models`` (what is served),
+plans), ``scores`` (log-probabilities of tokens), ``answers`` (tokens to pieces of an answer), ``models`` (what is served),
 ``pace`` and ``engine`` (the thread of the model), ``metrics``, ``access`` (who may ask), ``http`` and ``app`` (requests and answers on the
 wire), ``server`` and ``command``.
 """

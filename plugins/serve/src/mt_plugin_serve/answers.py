@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mt_core import Tokenizer
-from mt_train.generation import GrowingText, TokenOutput, TokenScore
+from mt_train.generation import Call, CallReader, GrowingText, TokenOutput, TokenScore
 
 from .scores import TokenTexts
-from .tool_calls import Call, CallReader
 
 FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"}
 """Why a text ended → ``finish_reason``."""

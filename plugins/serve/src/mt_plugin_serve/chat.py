@@ -8,7 +8,7 @@ from typing import Any
 
 from mt_core import MtError
 from mt_tools import chat_ids
-from mt_train.generation import PromptIds, TokenScore, split_prompt
+from mt_train.generation import CallReader, PromptIds, TokenScore, split_prompt
 
 from .answers import Piece, TextAnswer
 from .errors import ApiError
@@ -18,7 +18,6 @@ from .models import Models, ServedModel
 from .plans import Form, Plan, Text, TextOptions, build_requests, refuse_too_many
 from .sampling import MOST_TOKENS, name_of_most, read_sampling, read_streaming
 from .scores import chat_scores
-from .tool_calls import CallReader
 
 MOST_TOP = 20
 REFUSED = {

@@ -10,11 +10,11 @@ from typing import Any
 
 from mt_core import Template
 from mt_train import LoadedModel, SeveralAdapters
+from mt_train.generation import CallReader, find_call_reader
 
 from .errors import ApiError
 from .fields import show
 from .limits import Limits
-from .tool_calls import CallReader, find_reader
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ServedModel:
     @cached_property
     def reader(self) -> CallReader | None:
         """Reader of the tool calls that the model's template writes."""
-        return find_reader(self.template, self.loaded.tokenizer)
+        return find_call_reader(self.template, self.loaded.tokenizer)
 
     @property
     def vocabulary(self) -> int:

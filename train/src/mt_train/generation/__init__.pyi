@@ -10,3 +10,6 @@ from mt_train.generation.request import TokenOutput as TokenOutput
 from mt_train.generation.request import TokenScore as TokenScore
 from mt_train.generation.request import split_prompt as split_prompt
 from mt_train.generation.text import GrowingText as GrowingText
+from mt_train.generation.tool_calls import Call as Call
+from mt_train.generation.tool_calls import CallReader as CallReader
+from mt_train.generation.tool_calls import find_call_reader as find_call_reader

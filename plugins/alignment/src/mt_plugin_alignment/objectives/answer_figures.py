@@ -41,7 +41,16 @@ def answer_figures(records: Sequence[Mapping[str, Any]], weights: Mapping[str, f
         "answers_cut": float(np.mean([record["finish"] in CUT for record in records])),
         "answers_unscored": float(np.isnan(totals_A).mean()),
         "answer_repetition": float(np.mean([repetition(record["ids"]) for record in records])),
-    }
+    } | _call_figures(records)
+
+
+def _call_figures(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return how often an answer calls tools, and the share of calls that fail; nothing where there are no tools."""
+    if not all("calls" in record for record in records):
+        return {}
+    calls = sum(record["calls"] for record in records)
+    failed = sum(record["failed_calls"] for record in records)
+    return {"tool_calls": calls / len(records), "tool_calls_failed": failed / max(calls, 1)}
 
 
 def repetition(ids: Sequence[int]) -> float:

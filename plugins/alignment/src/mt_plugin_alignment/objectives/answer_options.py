@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ..scores import ScoreOptions
 
@@ -27,9 +27,26 @@ class AnswerOptions(ScoreOptions):
         None, gt=0, le=1, description="answers are drawn from the likeliest tokens of this mass"
     )
     top_k: int | None = Field(None, ge=1, le=10_000_000, description="answers are drawn from so many likeliest tokens")
+    tools: Path | None = Field(
+        None,
+        description="Python file whose functions the model may call; it is run with the rights of this command",
+    )
+    tool_rounds: int = Field(4, ge=1, le=1000, description="turns of an answer that may call tools")
+    tool_timeout: float = Field(60.0, gt=0, description="longest that a call of a tool may take (seconds)")
     truncated: Literal["score", "mask"] = Field(
         "score", description="answers without an end are learned from as all are, or only compared with"
     )
     replay: Path | None = Field(
         None, description="folder of a run whose answers are learned from again, instead of writing new ones"
     )
+
+    @model_validator(mode="after")
+    def _uses_tools(self) -> Self:
+        given = [
+            name
+            for name in ("tool_rounds", "tool_timeout")
+            if getattr(self, name) != type(self).model_fields[name].default
+        ]
+        if self.tools is None and given:
+            raise ValueError(f"{given[0]} does nothing without tools; name a file of tools, or leave it out")
+        return self

@@ -17,10 +17,11 @@ from ..samplers.answers import refuse_partial_support, write_answers
 from ..scores import BadAnswers, score_answers
 from ..stopwatch import Stopwatch
 from .shapes import read_prompt
+from .tool_rounds import ToolRounds, Written, tool_record
 from .totals import totals_of, weight_of
 
 if TYPE_CHECKING:
-    from mt_core import Tokenizer
+    from mt_core import Message, Row, Template, Tokenizer
     from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
@@ -38,11 +39,11 @@ Record = dict[str, Any]
 
 
 class ScoredAnswer(NamedTuple):
-    """An answer, what each reward says of it, and log-probabilities of its tokens where its sampler was asked for them."""
+    """An answer, what each reward says of it, and how it was written: log-probabilities of its tokens where its sampler gave them."""
 
     answer: Answer
     rewards: dict[str, float | None]
-    logprobs: Sequence[float]
+    written: Written
 
 
 class AnswerWriter:
@@ -54,17 +55,27 @@ class AnswerWriter:
         rewards: Mapping[str, Reward],
         sampler: Sampler | None,
         tokenizer: Tokenizer,
+        template: Template,
         *,
         logprobs: bool = False,
     ) -> None:
-        """With ``logprobs`` records have what the sampler says of each token; ``UsageError`` for one that draws from only some of them."""
+        """With ``logprobs`` records have what the sampler says of each token; ``UsageError`` for one that draws from only some of them.
+
+        Raises ``UsageError`` as well for tools that cannot be called.
+        """
         self._options, self._rewards, self._sampler = options, rewards, sampler
         self._tokenizer, self.watch = tokenizer, Stopwatch()
         self.weights = {name: weight_of(each) for name, each in rewards.items()}
         self._logprobs = logprobs
         self._bad: BadAnswers = {}
+        self._tools = None if options.tools is None else ToolRounds(options, template, tokenizer)
         if logprobs:
             refuse_partial_support(sampler, SamplingRules(temperature=options.temperature))
+
+    def read_prompt(self, row: Row) -> list[Message]:
+        """Return the turns that are to be answered, with the tools that may be called. Raises ``DataError`` for a row without any."""
+        turns = read_prompt(row)
+        return turns if self._tools is None else self._tools.declare(turns, row["id"])
 
     def write(self, prompts: Sequence[Prompt], policy: Policy, *, seed: int) -> list[Record]:
         """Return G records for each prompt. Raises ``ComponentError`` for a sampler or a reward that fails."""
@@ -100,6 +111,8 @@ class AnswerWriter:
             }
             if self._logprobs:
                 record[SAMPLED] = _logprobs(scored)
+            if self._tools is not None:
+                record |= tool_record(scored.written)
             records.append(record)
         return records
 
@@ -109,9 +122,8 @@ class AnswerWriter:
         """Return an answer to each of the prompts with these numbers, scored."""
         most = self._options.max_new_tokens
         wish = GenerationConfig(rules=rules, max_new_tokens=most, seed=seed, logprobs=self._logprobs)
-        turns = {number: read_prompt(prompts[number].row) for number in set(asked)}
-        with self.watch.measure("write"):
-            drawn = write_answers(self._sampler, policy, [prompts[number].ids for number in asked], wish)
+        turns = {number: self.read_prompt(prompts[number].row) for number in set(asked)}
+        drawn = self._draw(policy, [prompts[number].ids for number in asked], wish)
         answers = [
             Answer(
                 text=each.text,
@@ -121,15 +133,26 @@ class AnswerWriter:
                 group=number,
                 prompt=turns[number],
                 prompt_ids=prompts[number].ids,
+                turns=each.turns if each.calls else (),
             )
             for number, each in zip(asked, drawn, strict=True)
         ]
         with self.watch.measure("score"):
             scores = score_answers(self._rewards, answers, policy, self._options, bad=self._bad)
         return [
-            ScoredAnswer(answer, {name: each[place] for name, each in scores.items()}, drawn[place].logprobs or ())
+            ScoredAnswer(answer, {name: each[place] for name, each in scores.items()}, drawn[place])
             for place, answer in enumerate(answers)
         ]
+
+    def _draw(self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Written]:
+        """Return an answer to each prompt (ids), in rounds where the model may call tools."""
+        if self._tools is not None:
+            return self._tools.write(self._sampler, policy, prompts, config, self.watch)
+        answers = [Written(prompt) for prompt in prompts]
+        with self.watch.measure("write"):
+            for answer, drawn in zip(answers, write_answers(self._sampler, policy, prompts, config), strict=True):
+                answer.take(drawn)
+        return answers
 
 
 def refuse_other_groups(records: Sequence[Mapping[str, Any]], group: int) -> None:
@@ -155,7 +178,7 @@ def refuse_other_rewards(records: Sequence[Mapping[str, Any]], rewards: Collecti
 
 def _logprobs(scored: ScoredAnswer) -> list[float]:
     """Return what the sampler says of an answer's tokens. Raises ``ComponentError`` where it says nothing."""
-    answer, found = scored.answer, scored.logprobs
+    answer, found = scored.answer, scored.written.logprobs or ()
     if len(found) != len(answer.ids):
         raise ComponentError(
             f"the sampler gives {len(found)} log-probabilities for an answer of {len(answer.ids)} tokens to {answer.row['id']};"

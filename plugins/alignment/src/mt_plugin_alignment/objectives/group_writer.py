@@ -19,7 +19,7 @@ from .answers import FIRST, OLD, REFERENCE, SAMPLED, AnswerWriter, Record, refus
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mt_core import Tokenizer
+    from mt_core import Template, Tokenizer
     from mt_train import Policy, Prompt
 
     from ..reward_functions.base import Reward
@@ -37,9 +37,14 @@ class GroupWriter(AnswerWriter):
     """
 
     def __init__(
-        self, config: GrpoConfig, rewards: Mapping[str, Reward], sampler: Sampler | None, tokenizer: Tokenizer
+        self,
+        config: GrpoConfig,
+        rewards: Mapping[str, Reward],
+        sampler: Sampler | None,
+        tokenizer: Tokenizer,
+        template: Template,
     ) -> None:
-        super().__init__(config, rewards, sampler, tokenizer, logprobs=config.importance != "none")
+        super().__init__(config, rewards, sampler, tokenizer, template, logprobs=config.importance != "none")
         self._config = config
 
     def _collect(self, prompts: Sequence[Prompt], policy: Policy, seed: int) -> list[Record]:

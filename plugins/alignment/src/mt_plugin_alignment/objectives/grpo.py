@@ -49,7 +49,7 @@ class GrpoObjective(OnlineObjective):
         rewards: Mapping[str, Reward],
         sampler: Sampler | None = None,
     ) -> None:
-        writer = GroupWriter(config, rewards, sampler, tokenizer)
+        writer = GroupWriter(config, rewards, sampler, tokenizer, template)
         super().__init__(tokenizer, template, config, rewards, sampler, writer=writer)
         self._config = config
         self.loss_unit = UNITS[config.mean]

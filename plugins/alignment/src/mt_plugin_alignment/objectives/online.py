@@ -9,7 +9,7 @@ from mt_core import DataError, Row, Sample
 from mt_core.nn import TokenObjective
 
 from .answers import AnswerWriter
-from .shapes import read_prompt
+from .tool_rounds import with_read
 
 if TYPE_CHECKING:
     from mt_core import Template, Tokenizer
@@ -35,13 +35,13 @@ class OnlineObjective(TokenObjective):
     ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self._template, self._group = template, options.group
-        self._writer = writer or AnswerWriter(options, rewards, sampler, tokenizer)
+        self._writer = writer or AnswerWriter(options, rewards, sampler, tokenizer, template)
         self.prompts, self.updates, self.passes = options.prompts, options.updates, options.passes
         self.max_new_tokens, self.replay = options.max_new_tokens, options.replay
 
     def encode(self, row: Row) -> Sample:
         """The prompt of a row. Raises ``DataError`` for a row without one, or with media."""
-        turns = read_prompt(row)
+        turns = self._writer.read_prompt(row)
         if any(turn.get("media") for turn in turns):
             raise DataError(
                 f"{row['id']}: the prompt has media, and objectives that learn from the model's own answers read text alone. Leave such"
@@ -67,8 +67,14 @@ def sample_of(
     values: Mapping[str, Sequence[float]] | None = None,
     document_values: Mapping[str, Sequence[float]] | None = None,
 ) -> Sample:
-    """A prompt and its answer, whose tokens are trained; ``values`` are numbers of the answer's tokens, by name."""
+    """A prompt and its answer, whose tokens are trained; ``values`` are numbers of the answer's tokens, by name.
+
+    What the model read of tools stands between its own tokens, and is not trained.
+    """
     prompt, ids = record["prompt"], record["ids"]
-    of_tokens = {name: [*(0.0 for _ in prompt), *each] for name, each in (values or {}).items()}
-    trained = [False] * len(prompt) + [True] * len(ids)
-    return Sample([*prompt, *ids], trained, record["row_id"], None, (), document_values or {}, of_tokens)
+    read: dict[int, list[int]] = dict(record.get("read", ()))
+    nothing = {place: [0.0] * len(each) for place, each in read.items()}
+    of_tokens = {name: [*(0.0 for _ in prompt), *with_read(each, nothing)] for name, each in (values or {}).items()}
+    trained = with_read([True] * len(ids), {place: [False] * len(each) for place, each in read.items()})
+    whole = [*prompt, *with_read(ids, read)]
+    return Sample(whole, [False] * len(prompt) + trained, record["row_id"], None, (), document_values or {}, of_tokens)

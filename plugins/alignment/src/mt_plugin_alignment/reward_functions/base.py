@@ -20,7 +20,9 @@ class Answer:
 
     ``ids`` are its tokens, with the end token where it has one; ``finish`` says why it ended (``eos``, ``stop``, ``length``,
     ``context``). ``row`` is the row of the prompt with all of its fields, and ``group`` the number of the prompt in the iteration.
-    ``prompt`` are the turns that are answered, and ``prompt_ids`` their tokens, as the model has read them.
+    ``prompt`` are the turns that are answered, and ``prompt_ids`` their tokens, as the model has read them. Where the model called
+    tools, ``turns`` are its turns with their ``tool_calls``, and between them the results (role ``tool``); ``text`` is that of the last
+    turn then, and ``ids`` are the model's own tokens of all turns.
     """
 
     text: str
@@ -30,6 +32,7 @@ class Answer:
     group: int
     prompt: Sequence[Message] = ()
     prompt_ids: Sequence[int] = ()
+    turns: Sequence[Message] = ()
 
 
 class RewardOptions(MtConfig):

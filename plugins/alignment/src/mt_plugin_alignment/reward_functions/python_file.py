@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from uuid import uuid4
 
 from pydantic import Field
 
-from mt_core import UsageError, first_line
+from mt_core import UsageError
 
+from ..user_files import own_functions, run_file
 from .base import Answer, RewardOptions
 
 
@@ -34,14 +31,10 @@ class PythonReward:
     def __init__(self, config: PythonConfig) -> None:
         """Raise ``UsageError`` for a file or a function that is not there, or does not run."""
         path = config.path.expanduser()
-        module = _load(path)
+        module = run_file(path, "--rewards.python.path", "a function score(answers)")
         function = getattr(module, config.function, None)
         if not callable(function):
-            own = [
-                name
-                for name, each in vars(module).items()
-                if getattr(each, "__module__", "") == module.__name__ and callable(each)
-            ]
+            own = own_functions(module)
             there = f", but {', '.join(own)}" if own else ""
             raise UsageError(
                 f"{path} has no function {config.function!r}{there}; name it with --rewards.python.function"
@@ -53,26 +46,3 @@ class PythonReward:
         """See ``Reward``."""
         scores: Sequence[float | None] = self._function(answers)
         return scores
-
-
-def _load(path: Path) -> ModuleType:
-    """Run the file as a module of its own, which ``sys.modules`` has while it runs and afterwards: dataclasses look their module up.
-
-    Raises ``UsageError`` for a file that is not there, or does not run.
-    """
-    name = f"mt_reward_of_user_{uuid4().hex}"  # two rewards may be the same file, and no module of the user's has this name
-    spec = importlib.util.spec_from_file_location(name, path)
-    if not path.is_file():
-        raise UsageError(
-            f"--rewards.python.path: {path.absolute()} does not exist; write a file with a function score(answers)"
-        )
-    if spec is None or spec.loader is None:
-        raise UsageError(f"--rewards.python.path {path} is no Python file; its name has to end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's code may raise anything; whose it is has to be said
-        del sys.modules[name]
-        raise UsageError(f"{path} does not run: {type(error).__name__}: {first_line(error)}") from error
-    return module

@@ -140,7 +140,8 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 def _plain(answer: Answer) -> dict[str, Any]:
     prompt = [{name: value for name, value in turn.items() if name != "raw"} for turn in answer.prompt]
-    return {"prompt": prompt, "text": answer.text, "row": dict(answer.row)}
+    turns = {"turns": list(answer.turns)} if answer.turns else {}
+    return {"prompt": prompt, "text": answer.text, "row": dict(answer.row)} | turns
 
 
 def _is_score(value: Any) -> bool:

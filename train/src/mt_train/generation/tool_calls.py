@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mt_core import DataError, Message, Template, Tokenizer
+from mt_core.errors import DataError
+from mt_core.protocols import Template, Tokenizer
+from mt_core.rows import Message
 
 _DECODER = json.JSONDecoder()
 _PROBE = {"name": "where_is", "arguments": {"place": "Ulm", "depth": 2}}
@@ -115,8 +117,14 @@ class CallReader:
     format: CallFormat
     end_ids: tuple[int, ...]
 
+    def split(self, text: str) -> tuple[str, tuple[Call, ...]]:
+        """Return what a whole turn says before its calls, and the calls; all of it and none where what follows is no call."""
+        begin = self.format.begin(text)
+        calls = self.format.parse(text[begin:])
+        return (text[:begin], calls) if calls else (text, ())
 
-def find_reader(template: Template, tokenizer: Tokenizer) -> CallReader | None:
+
+def find_call_reader(template: Template, tokenizer: Tokenizer) -> CallReader | None:
     """Return what reads back a call that the template has written; ``None`` where nothing does, or it writes none."""
     question: Message = {"role": "user", "content": "Where?", "tools": [{"type": "function", "function": _FUNCTION}]}
     call = {"id": "call00001", "type": "function", "function": _PROBE}
