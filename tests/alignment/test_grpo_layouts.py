@@ -34,6 +34,13 @@ POLICIES: dict[str, dict[str, Any]] = {
     "zero1 pissa": {"stage": 1, "adapter": {"name": "pissa", "rank": 4}},
 }
 """What collecting is given, after two steps of training."""
+TOOLS: dict[str, dict[str, Any]] = {
+    "tools zero0": {"stage": 0},
+    "tools zero3": {"stage": 3},
+    "tools pipeline": {"stage": 1, "pipeline": 2, "micro": 2},
+    "tools sequence": {"stage": 1, "sequence": 2},
+}
+"""Answers that read something of a tool are learned from."""
 LARGER = {"dim": 128, "n_layers": 4, "ffn_dim": 384}
 """A model that is far larger than what a prompt needs on its way through it."""
 Results = dict[str, Any]
@@ -61,8 +68,23 @@ def two(launch_prompts: Callable[..., Results], one: Results, tmp_path_factory: 
     (folder / "rollouts.jsonl").write_text("".join(line + "\n" for line in one["twice"]["whole"]["answers"]))
     again = {**TWICE, "replay": str(folder)}
     replayed = {"replayed twice": {"stage": 3, "do": "trained", "objective": again}}
+    reading = folder / "reading"
+    reading.mkdir()
+    (reading / "rollouts.jsonl").write_text(
+        "".join(f"{with_read(line)}\n" for line in one["twice"]["whole"]["answers"])
+    )
+    given = {**TWICE, "replay": str(reading)}
+    replayed |= {name: {**case, "do": "trained", "objective": given} for name, case in TOOLS.items()}
     policies = {name: {**case, "do": "policy", "steps": 2} for name, case in POLICIES.items()}
     return launch_prompts(2, {name: {"do": "trained", **case} for name, case in TWO.items()} | policies | replayed)
+
+
+def with_read(line: str) -> str:
+    """An answer that read three tokens of a tool before its third token, and one before its last."""
+    record = json.loads(line)
+    count = len(record["ids"])
+    read = [[2, [65, 66, 67]], [count - 1, [68]]] if count > 3 else []
+    return json.dumps({**record, "read": read, "calls": len(read), "failed_calls": 0})
 
 
 @pytest.mark.parametrize("layout", TWO)
@@ -87,6 +109,17 @@ def test_recorded_answers_are_learned_from_on_another_layout(one: Results, two: 
     for before, after in zip(expected["records"], found["records"], strict=True):
         for name in ("loss", "grad_norm", "reward", "ratio"):
             assert after[name] == pytest.approx(before[name], rel=TOLERANCE, abs=TOLERANCE), name
+
+
+@pytest.mark.parametrize("layout", list(TOOLS)[1:])
+def test_answers_that_read_of_tools_are_learned_from_alike_on_every_layout(two: Results, layout: str) -> None:
+    plain, expected, found = (two[name]["records"] for name in ("replayed twice", "tools zero0", layout))
+    assert expected[0]["loss"] != plain[0]["loss"], "what was read is in the context"
+    assert [each["tokens"] for each in expected] == [each["tokens"] for each in plain], "and none of it is learned"
+    for before, after in zip(expected, found, strict=True):
+        assert before.keys() == after.keys()
+        for name, value in before.items():
+            assert after[name] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE), name
 
 
 def test_a_record_has_the_rewards_and_no_other_figure_of_that_name(one: Results) -> None:

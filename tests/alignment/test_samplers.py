@@ -19,7 +19,8 @@ from mt_plugin_alignment.samplers.answers import refuse_partial_support, write_a
 from mt_plugin_alignment.samplers.own import OwnConfig, OwnSampler, build_copy
 
 TOKENIZER: Any = None
-"""Nobody asks it: nothing is written."""
+TEMPLATE: Any = None
+"""Nobody asks these: nothing is written."""
 
 
 class TestConformance(BaseSamplerConformance):
@@ -141,7 +142,7 @@ def test_importance_is_refused_where_not_all_tokens_could_be_drawn(rules: Sampli
 def test_an_objective_that_corrects_for_importance_refuses_a_sampler_without_all_tokens() -> None:
     chooses: Any = Given()
     chooses.full_support = False
-    GroupWriter(GrpoConfig(importance="token"), {}, Given(), TOKENIZER)
-    GroupWriter(GrpoConfig(), {}, chooses, TOKENIZER)
+    GroupWriter(GrpoConfig(importance="token"), {}, Given(), TOKENIZER, TEMPLATE)
+    GroupWriter(GrpoConfig(), {}, chooses, TOKENIZER, TEMPLATE)
     with pytest.raises(UsageError, match="importance correction divides by how likely the sampler's tokens were"):
-        GroupWriter(GrpoConfig(importance="token"), {}, chooses, TOKENIZER)
+        GroupWriter(GrpoConfig(importance="token"), {}, chooses, TOKENIZER, TEMPLATE)

@@ -144,6 +144,7 @@ def test_where_kernels_add_in_any_order_repetition_is_off_and_that_is_said(
     assert [text for text in said(run) if text.endswith("as kernels add in any order: repeat is off")]
 
 
+@pytest.mark.needs("mt-plugin-optim")
 @pytest.mark.usefixtures("kit_model")
 def test_an_optimizer_that_updates_in_the_backward_is_refused_on_paper() -> None:
     raw = {"model": "kit-tiny", "optimizer": "lomo", "callbacks": [CHECK]}

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.call_tokenizer import call_tokenizer
+
 from mt_core.errors import DataError
 from mt_core.generation import Finish
 from mt_plugin_serve.answers import TextAnswer
 from mt_plugin_standard.tokenizers.byte import ByteTokenizer
-from mt_plugin_standard.tokenizers.huggingface import build_huggingface
-from mt_plugin_standard.tokenizers.huggingface_config import HuggingFaceConfig
 from mt_tools import template_of
 from mt_train import LoadedModel
 from mt_train.generation import Call, CallReader, TokenOutput, find_call_reader
@@ -22,8 +26,6 @@ from mt_train.generation.tool_calls import CALL_FORMATS
 
 READ = ["functionary", "llama3_1", "mistral_v3", "qwen2_5", "qwen3"]
 """Named templates that write calls (docs/conversations.md)."""
-SPECIAL = ["<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|start_header_id|>", "<|end_header_id|>"]
-SPECIAL += ["[TOOL_CALLS]", "[INST]", "[/INST]", "<|python_tag|>"]
 NONE = ["chatml", "llama3", "gemma", "zephyr", "vicuna", "alpaca"]
 
 MARKS = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4"
@@ -39,18 +41,7 @@ arguments = st.dictionaries(st.text(letters, max_size=6), values, max_size=3)
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Bytes, and the special tokens of these templates, which give no text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    folder = tmp_path_factory.mktemp("tokenizer")
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    inner = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, []))
-    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    PreTrainedTokenizerFast(
-        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", additional_special_tokens=SPECIAL
-    ).save_pretrained(folder)
-    return build_huggingface(HuggingFaceConfig(path=str(folder)))
+    return call_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 def template(name: str, tokenizer: Any) -> Any:

@@ -231,7 +231,7 @@ def _reader_of(template: Template, tokenizer: Tokenizer) -> CallReader:
     if reader is None:
         raise UsageError(
             f"{OPTION}: the chat template writes no calls of tools that are read here (<tool_call>, <function=…>, [TOOL_CALLS] or bare"
-            " JSON). Take one that does (--data.template qwen2_5, qwen3, llama3_1, mistral_v3, functionary)"
+            " JSON). Take one that does (--data.template qwen2_5, qwen3, llama3_1, mistral_v3)"
         )
     if others := set(reader.end_ids) - set(template.stop_ids):
         raise UsageError(

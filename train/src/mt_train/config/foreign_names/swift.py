@@ -68,8 +68,9 @@ SWIFT = {
     ),
     "without a counterpart; no adapter does this": "fourier_* reft_* llamapro_* adapter_act adapter_length",
     "without a counterpart; no objective learns from a teacher model": "gkd_* offload_teacher_model",
-    "without a counterpart; answers are drawn in one turn": (
-        "multi_turn_scheduler max_turns completion_length_limit_scope use_gym_env gym_env"
+    "--objective.tool-rounds; with --objective.tools": "max_turns",
+    "without a counterpart; turns of an answer are calls of --objective.tools": (
+        "multi_turn_scheduler completion_length_limit_scope use_gym_env gym_env"
     ),
     "without a counterpart; the reference is the model of step 0 throughout": "ref_adapters",
     "without a counterpart; processes divide rows, layers, experts and sequences": "deepspeed_autotp_size",

@@ -106,7 +106,9 @@ TRL = {
     "without a counterpart; no objective has this loss": (
         "vespo_* off_policy_mask_threshold top_entropy_quantile entropy_* use_adaptive_entropy"
     ),
-    "without a counterpart; answers are drawn in one turn": "max_tool_calling_iterations tools environment_factory",
+    "--objective.tools; a Python file of functions": "tools",
+    "--objective.tool-rounds; with --objective.tools": "max_tool_calling_iterations",
+    "without a counterpart; tools have no state for each answer": "environment_factory",
     "without a counterpart; no objective learns from a teacher model": ("lmbda seq_kd teacher_*"),
     "not needed; the head computes in the run's precision, and what follows it in fp32": "cast_lm_head_to_fp32",
     "not needed; a reference is measured in the batches of the run": "precompute_ref_batch_size",
