@@ -72,6 +72,17 @@ def test_a_prompt_is_shown_with_its_best_and_worst_answer_at_each_iteration(make
     assert "never scored" not in shown
 
 
+def test_an_answer_that_called_tools_is_shown_with_its_turns(make_run: MakeRun) -> None:
+    call = {"id": "call00001", "type": "function", "function": {"name": "price", "arguments": {"item": "tea"}}}
+    turns = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "name": "price", "tool_call_id": "call00001", "content": "2.0"},
+        {"role": "assistant", "content": "Two."},
+    ]
+    shown = text(section(page_of(make_run(rollouts=[answer(0, text="Two.", calls=1, turns=turns)]))))
+    assert 'Answer 0.5 {"name": "price", "arguments": {"item": "tea"}} → 2.0 Two.' in shown
+
+
 def test_sources_of_a_reward_are_told_beside_the_sum(make_run: MakeRun) -> None:
     lines = [answer(n, reward=1.5, rewards={"exact": 1.0, "polite": 0.5, "other": None}) for n in (0, 1)]
     assert "Answer 1.5 · exact 1 · polite 0.5 · other – So." in text(section(page_of(make_run(rollouts=lines))))

@@ -193,7 +193,19 @@ def _answer(content: Mapping[str, Any]) -> Answer:
     total = _score(content.get("reward"))
     if "reward" not in content and len(rewards) == 1:
         (total,) = rewards.values()
-    return Answer(shorten_middle(content["text"]), total, rewards, content.get("finish") in ("length", "context"))
+    return Answer(shorten_middle(_text(content)), total, rewards, content.get("finish") in ("length", "context"))
+
+
+def _text(content: Mapping[str, Any]) -> Any:
+    """Return the text of an answer; of one that called tools all turns, each call as JSON and what it gave behind an arrow."""
+    if not content.get("turns"):
+        return content["text"]
+    lines = []
+    for turn in content["turns"]:
+        said = turn.get("content")
+        lines += [f"→ {said}" if turn["role"] == "tool" else str(said)] if said else []
+        lines += [json.dumps(call["function"], ensure_ascii=False) for call in turn.get("tool_calls") or ()]
+    return "\n".join(lines)
 
 
 def _score(value: Any) -> float | None:
