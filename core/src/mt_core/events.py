@@ -43,7 +43,8 @@ class Control:
 
     ``say`` is printed once. Up to ``on_after_optimizer_step`` count ``evaluate`` (after this step) and ``metrics`` for the record of the
     step; in ``on_predict_end`` ``metrics`` for the evaluation, those of rank 0, as ``eval_NAME``, which the best checkpoint and early
-    stopping may go by; in ``on_run_end`` ``latest``, the checkpoint that the run ends with, and goes on from.
+    stopping may go by; in ``on_run_end`` ``latest``, the checkpoint that the run ends with, and goes on from. ``rate`` multiplies the
+    schedule's rates from the next step on, until the callback asks for another; one of a resumed run asks again in ``on_run_start``.
     """
 
     stop: bool = False
@@ -51,6 +52,7 @@ class Control:
     evaluate: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)
     latest: Path | None = None
+    rate: float | None = None
     say: str = ""
 
     def __or__(self, other: Control) -> Control:

@@ -192,7 +192,8 @@ def test_each_name_in_the_table_of_a_page_is_answered_where_it_is_a_key(page: st
             {"optimizer": "adamw_torch_8bit"},
             "no optimizer named 'adamw_torch_8bit'. It is --optimizer torchao-adamw-8bit here.",
         ),
-        ({"schedule": "reduce_lr_on_plateau"}, "It is without a counterpart here; a schedule knows the step alone"),
+        ({"schedule": "reduce_lr_on_plateau"}, "It is --schedule constant --callbacks plateau here."),
+        ({"schedule": "greedy"}, "It is without a counterpart here; --callbacks plateau lowers rates"),
         ({"adapter": {"lora": True}}, "adapter.lora: no such key. Adapter lora is named: --adapter lora."),
         (
             {"recipe": "lora"},

@@ -9,6 +9,7 @@ from .averaging import EmaConfig, SwaConfig, build_ema, build_swa
 from .corruption import CorruptionCheck, CorruptionCheckConfig, corruption_limits
 from .neftune import Neftune, NeftuneConfig
 from .noise import GradientNoise, GradientNoiseConfig
+from .plateau import Plateau, PlateauConfig
 from .predictions import Predictions, PredictionsConfig, predictions_files, predictions_limits
 from .printers import LineConfig, build_classification, build_perplexity
 from .spikes import SpikeRollback, SpikeRollbackConfig, spike_limits
@@ -34,6 +35,14 @@ def _decisions() -> list[Component]:
             build=EarlyStopping,
             summary="ends the run when a figure has not improved for some time",
             source="https://doi.org/10.1007/978-3-642-35289-8_5",
+            layouts=ANY,
+        ),
+        Component(
+            name="plateau",
+            config=PlateauConfig,
+            build=Plateau,
+            summary="lowers the rates of the schedule when a figure has not improved for some time",
+            source="https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.ReduceLROnPlateau.html",
             layouts=ANY,
         ),
         Component(

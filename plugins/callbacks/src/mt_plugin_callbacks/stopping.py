@@ -18,8 +18,8 @@ OWN = frozenset({"tokens_per_second", "memory_gib", "data_wait_seconds", "step",
 """Figures that tell nothing of the model, or differ between processes: no decision of all ranks can rest on them."""
 
 
-class EarlyStoppingConfig(MtConfig):
-    """Condition under which a run stops early."""
+class FigureConfig(MtConfig):
+    """The figure that a callback looks at."""
 
     metric: str | None = Field(
         None, pattern=r"^[a-z][a-z0-9_]*$", description="a figure of metrics.jsonl; default is that of checkpoint.best"
@@ -28,6 +28,11 @@ class EarlyStoppingConfig(MtConfig):
         None,
         description="whether less or more of it is better; default is that of checkpoint.best, min for another metric",
     )
+
+
+class EarlyStoppingConfig(FigureConfig):
+    """Condition under which a run stops early."""
+
     patience: int = Field(3, gt=0, description="times in a row that the figure may come without a new best")
     min_delta: float = Field(0.0, ge=0, description="least change that counts as better (in units of the figure)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ class Callbacks:
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = dict(named)
+        self._rates: dict[str, float] = {}
 
     def add(self, name: str, item: Any) -> None:
         """Add another one, behind those of the config."""
@@ -47,10 +49,24 @@ class Callbacks:
                 continue
             if isinstance(answer, Control):
                 self._refuse_odd(name, event, answer.metrics)
+                self._take_rate(name, event, answer.rate)
                 total |= answer
                 if answer.say and ranks().rank == 0:
                     notice(f"{name}: {answer.say}")
         return total
+
+    def scale(self, schedule: Callable[[int], float]) -> Callable[[int], float]:
+        """Return the schedule times what callbacks have asked for by then (``Control.rate``)."""
+        return lambda step: schedule(step) * math.prod(self._rates.values())
+
+    def _take_rate(self, name: str, event: str, rate: float | None) -> None:
+        if rate is None:
+            return
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < math.inf:
+            raise CallbackError(
+                f"callback {name} asks for rate {rate!r} in {event}; it is a finite number, 0 or more, that multiplies the schedule's rates"
+            )
+        self._rates[name] = float(rate)
 
     @staticmethod
     def _refuse_odd(name: str, event: str, metrics: Mapping[str, Any]) -> None:

@@ -219,7 +219,7 @@ class Session:
         finished = train(
             stepper_of(self.engine, self.data),
             self.loader.windows(progress.position, self._wants_to_stop),
-            self.parts.schedule(self.total_steps),
+            self.events.callbacks.scale(self.parts.schedule(self.total_steps)),
             progress,
             hooks,
             total_steps=self.total_steps,

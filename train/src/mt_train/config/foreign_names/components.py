@@ -47,9 +47,8 @@ FOREIGN_COMPONENTS: dict[str, dict[str, str]] = {
         "--schedule constant": "constant-with-warmup",
         "--schedule cosine with --schedule.floor-ratio": "cosine-with-min-lr cosine-warmup-with-min-lr",
         "--schedule wsd, with --schedule.form cosine as the default there,": "warmup-stable-decay",
-        "without a counterpart; a schedule knows the step alone, and --callbacks early-stopping ends a run": (
-            "reduce-lr-on-plateau greedy"
-        ),
+        "--schedule constant --callbacks plateau": "reduce-lr-on-plateau",
+        "without a counterpart; --callbacks plateau lowers rates, and nothing raises them again": "greedy",
         "without a counterpart; --schedule cosine comes nearest": "one-cycle rex",
     },
     "objective": {
