@@ -54,6 +54,14 @@ def wait(seconds: float) -> str:
     time.sleep(seconds)
     return "done"
 
+def leave() -> str:
+    """Ends the process."""
+    raise SystemExit(3)
+
+def half() -> str:
+    """Gives half a character."""
+    return "\\ud800"
+
 def noise() -> str:
     """Gives a text that no template writes."""
     return "a\\ufdd0b"
@@ -198,7 +206,9 @@ def test_what_was_read_keeps_its_place_and_its_order(own: list[int], data: st.Da
     [
         (call("price", item="wine"), "Error: KeyError: 'wine'"),
         (call("price", thing="soup"), "Error: price: missing a required argument: 'item'"),
-        (call("weather"), "Error: there is no tool 'weather'; there are price, wait, noise"),
+        (call("weather"), "Error: there is no tool 'weather'; there are price, wait, leave, half, noise"),
+        (call("leave"), "Error: leave wanted to end the process (exit code 3)"),
+        (call("half"), "Error: the result has a character"),
         (call("_helper", x=1), "Error: there is no tool '_helper'"),
         (call("wait", seconds=30), "Error: wait has given nothing in 0.2 seconds"),
         (call("noise"), "Error: the result has a character that is not written down here"),

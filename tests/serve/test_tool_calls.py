@@ -103,12 +103,14 @@ def pieces(text: str, form: int, size: int, finish: Finish = "eos") -> tuple[str
 
 
 CALL = '{"name": "f", "arguments": {"a": "</tool_call>"}}'
+NO_NUMBERS = [f'<tool_call>{{"name": "f", "arguments": {{"x": {each}}}}}</tool_call>' for each in ("NaN", "1e999")]
 TEXTS = [
     (0, f"<tool_call>\n{CALL}\n</tool_call>", "", ["f"]),
     (0, f"\n\n<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>\n", "", ["f", "f"]),
     (0, f"Look: <tool_call>{CALL}</tool_call>", "Look: ", ["f"]),
     (0, f"<tool_call>{CALL}", f"<tool_call>{CALL}", []),
     (0, "<tool_call>no JSON</tool_call>", "<tool_call>no JSON</tool_call>", []),
+    *((0, each, each, []) for each in NO_NUMBERS),
     (0, f"<tool_call>{CALL}</tool_call> and more", f"<tool_call>{CALL}</tool_call> and more", []),
     (0, "a < b, and <tool is no call", "a < b, and <tool is no call", []),
     (

@@ -57,6 +57,8 @@ class ToolFile:
             return ToolResult(_text_of(call_within(self._timeout, partial(function, **arguments))))
         except TimeLimitReached:
             return _failed(f"{name} has given nothing in {self._timeout:g} seconds")
+        except SystemExit as error:
+            return _failed(f"{name} wanted to end the process (exit code {error.code})")
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything, and the model is to read it
             return _failed(f"{type(error).__name__}: {first_line(error)}")
 

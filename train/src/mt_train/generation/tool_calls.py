@@ -99,7 +99,7 @@ def _read(value: Any, name: str | None, *, bare: bool) -> Iterator[Call]:
 def _call(name: Any, arguments: Any) -> Call:
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise ValueError("a call has a name, and an object of arguments")
-    return Call(name, json.dumps(arguments, ensure_ascii=False))
+    return Call(name, json.dumps(arguments, ensure_ascii=False, allow_nan=False))
 
 
 CALL_FORMATS = (
