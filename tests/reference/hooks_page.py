@@ -59,7 +59,7 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
         ),
         ("model_protocols.py", ["Objective", "HasTerms", "HasReference"]),
         ("../../../train/src/mt_train/engine/coupling.py", ["CouplesStep"]),
-        ("../../../train/src/mt_train/assemble/first_loss.py", ["HasFirstLoss"]),
+        ("../../../train/src/mt_train/assemble/first_loss.py", ["HasFirstLoss", "AddsNoise"]),
         ("../../../train/src/mt_train/data/outcomes.py", ["EncodesMany", "EncodesTogether"]),
         ("../../../train/src/mt_train/data/online.py", ["CollectsAnswers", "Prompt", "Policy"]),
         ("rows.py", ["HasFlat"]),

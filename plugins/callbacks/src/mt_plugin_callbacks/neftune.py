@@ -26,6 +26,8 @@ class NeftuneConfig(MtConfig):
 class Neftune:
     """Adds the noise behind the embedding, in training only. It is drawn from torch's generator, whose state is resumed."""
 
+    adds_noise = True
+
     def __init__(self, config: NeftuneConfig) -> None:
         self._alpha = config.alpha
         self._lengths_BT: Tensor | None = None

@@ -20,6 +20,7 @@ from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.batch_size import found_sizes, with_batch_size
 from mt_train.assemble.data import RunData, build_data
 from mt_train.assemble.features import with_features
+from mt_train.assemble.first_loss import refuse_noise
 from mt_train.assemble.matmul import describe_bf16, matmul_precision
 from mt_train.assemble.model import build_engine
 from mt_train.assemble.parts import Parts
@@ -60,7 +61,7 @@ def take_steps(
     if checkpoint is None:
         first_adapter(parts)
     # Rows: each process by itself, since encoding forks, and may take longer than processes wait for each other.
-    data = _read_rows(parts, times)
+    data = _read_rows(parts, times, is_new=checkpoint is None)
     # Layout: known before anything is connected, so that what cannot be is refused by every process alike.
     process = Process.from_environment()
     plan = _lay_out(parts, process, is_new=checkpoint is None)
@@ -118,11 +119,13 @@ def _train(session: Session, replay: Replay | None, log: RunLog, times: StartTim
     return outcome
 
 
-def _read_rows(parts: Parts, times: StartTimes) -> RunData:
+def _read_rows(parts: Parts, times: StartTimes, *, is_new: bool) -> RunData:
     """Return the rows. Raises what ``build_data`` does, and ``ConfigError`` for those that the objective cannot have."""
     data = build_data(parts)
     refuse_stream(parts, data)
     refuse_for_rollouts(parts, data)
+    if is_new:
+        refuse_noise(parts, data.objective)
     times.end("rows")
     return data
 
