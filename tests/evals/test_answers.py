@@ -33,6 +33,11 @@ def run(subject: Any, rows: list[dict[str, Any]], metrics: dict[str, Any] | None
     return Answers(config, Rows(rows), metrics).run(subject)
 
 
+def check(subject: Any, rows: list[dict[str, Any]], metrics: dict[str, Any] | None = None) -> None:
+    metrics = metrics or METRICS
+    Answers(AnswersConfig(rows={"name": "x"}, metrics=tuple(metrics)), Rows(rows), metrics).check(subject)
+
+
 PAIRS = [{"prompt": "Say a.", "response": "the A"}, {"prompt": "Say b c.", "response": "b c"}]
 
 
@@ -169,11 +174,21 @@ FAULTS: dict[str, tuple[list[dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_of_rows_are_told_before_anything_is_written(name: str) -> None:
+def test_faults_of_rows_are_told_before_anything_is_written_and_in_a_run_before_the_first_step(name: str) -> None:
     rows, message = FAULTS[name]
     subject = ScriptedSubject(lambda prompt, number: "a")
     with pytest.raises(DataError, match=message):
         run(subject, rows)
+    with pytest.raises(DataError, match=message):
+        check(subject, rows)
+    assert not subject.prompts
+
+
+def test_a_reference_that_a_metric_cannot_read_is_told_before_the_first_step_of_a_run() -> None:
+    subject = ScriptedSubject(lambda prompt, number: "a")
+    with pytest.raises(DataError, match=r"rows\.jsonl:2: the reference 'b c' has no number"):
+        check(subject, [{"prompt": "1 + 1?", "response": "2"}, PAIRS[1]], {"number": Number(MtConfig())})
+    check(subject, PAIRS)
     assert not subject.prompts
 
 

@@ -163,6 +163,9 @@ def test_faults_are_one_clear_message(
 ) -> None:
     with pytest.raises(error, match=message):
         run(ScriptedSubject(lambda prompt, number: ""), rows=rows, **options)
+    built = Gsm8k(Gsm8kConfig(rows={"name": "x"}, **options), Rows(rows), Rows(TRAIN))
+    with pytest.raises(error, match=message):
+        built.check(ScriptedSubject(lambda prompt, number: ""))
 
 
 def test_a_layout_that_cannot_write_is_refused() -> None:

@@ -228,6 +228,9 @@ def test_faults_are_one_clear_message(
     tasks, options, message = FAULTS[name]
     with pytest.raises((UsageError, DataError), match=f"(?s){message}"):
         run(scripted_subject, tmp_path, *tasks, **options)
+    if name != "odd wish":  # which is found as the model is asked
+        with pytest.raises((UsageError, DataError), match=f"(?s){message}"):
+            Harness(HarnessConfig(tasks=tasks, include=str(tmp_path), **options)).check(scripted_subject)
     assert not scripted_subject.prompts
 
 

@@ -119,7 +119,9 @@ def test_a_metric_of_ones_own_sees_the_values_of_each_token(subject: LlamaSubjec
         HeldOut(config, {"own": Rows()}, [Surprises(), Surprises()]).run(subject)
 
 
-def test_sets_that_cannot_be_asked_are_errors(subject: LlamaSubject, tmp_path: Path) -> None:
+def test_sets_that_cannot_be_asked_are_errors(
+    subject: LlamaSubject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ValueError, match=r"'my-set' is part of the names of figures"):
         open_evaluation("rows", sets={"my-set": DOCUMENTS})
     with pytest.raises(ValueError, match=r"sets\.a has no name of a dataset"):
@@ -130,6 +132,18 @@ def test_sets_that_cannot_be_asked_are_errors(subject: LlamaSubject, tmp_path: P
     rows = {"name": "jsonl", "path": str(tmp_path / "a.jsonl")}
     with pytest.raises(DataError, match=r"set a has no token that is trained on"):
         open_evaluation("rows", sets={"a": rows}).run(subject)
+    unread = open_evaluation("rows", sets={"first": DOCUMENTS, "a": rows})
+    assert isinstance(unread, HeldOut)
+    with pytest.raises(DataError, match=r"set a has no token that is trained on"):
+        unread.check(subject)
+
+    def refuse(rows: object) -> list[Sample]:
+        raise DataError("a.jsonl:1: no text")
+
+    monkeypatch.setattr(subject, "encode", refuse)
+    for look in (unread.check, unread.run):
+        with pytest.raises(DataError, match=r"set first: a\.jsonl:1: no text"):
+            look(subject)
 
 
 def test_more_likeliest_tokens_than_there_are_is_refused(

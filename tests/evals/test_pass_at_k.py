@@ -208,6 +208,8 @@ def test_faults_are_one_clear_message(rows: list[dict[str, Any]], message: str) 
     subject = ScriptedSubject(lambda prompt, number: "")
     with pytest.raises(DataError, match=message):
         run(subject, rows)
+    with pytest.raises(DataError, match=message):
+        PassAtK(PassAtKConfig(rows={"name": "x"}, run_untrusted_code=True), Rows(rows)).check(subject)
     assert not subject.prompts
 
 

@@ -128,6 +128,10 @@ def test_what_cannot_be_asked_is_an_error(fault: str, tmp_path: Path) -> None:
     subject = ScriptedSubject(max_seq_len=50)
     with pytest.raises(kind, match=message):
         open_evaluation("perplexity", rows={"name": "jsonl", "path": str(tmp_path / "a.jsonl")}, **options).run(subject)
+    with pytest.raises(kind, match=message):
+        open_evaluation("perplexity", rows={"name": "jsonl", "path": str(tmp_path / "a.jsonl")}, **options).check(  # type: ignore[attr-defined]
+            subject
+        )
     assert subject.asked == []
     with pytest.raises(ValueError, match="rows has no name of a dataset"):
         open_evaluation("perplexity", rows={})

@@ -71,7 +71,11 @@ PARTS: dict[str, list[tuple[str, list[str]]]] = {
         ("protocols.py", ["StepRecord"]),
     ],
     "Callbacks and trackers": [("events.py", [])],
-    "Evaluations": [("evaluation.py", []), ("generation.py", ["GenerationConfig", "SamplingRules", "Generation"])],
+    "Evaluations": [
+        ("evaluation.py", []),
+        ("../../../train/src/mt_train/assemble/evaluations.py", ["ChecksRows", "HasStops"]),
+        ("generation.py", ["GenerationConfig", "SamplingRules", "Generation"]),
+    ],
     "Media": [
         ("media.py", []),
         ("rows.py", ["MediaPart", "MediaItem", "MediaSpan"]),

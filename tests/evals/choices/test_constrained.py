@@ -104,6 +104,8 @@ def test_a_prompt_for_each_choice_is_refused() -> None:
     rows = {"name": "winogrande", "path": str(FILES / "winogrande.jsonl")}
     with pytest.raises(UsageError, match=r"each choice has a prompt of its own"):
         open_evaluation("constrained-choice", rows=rows).run(ScriptedSubject())
+    with pytest.raises(UsageError, match=r"each choice has a prompt of its own"):
+        open_evaluation("constrained-choice", rows=rows).check(ScriptedSubject())  # type: ignore[attr-defined]
 
 
 def test_a_subject_that_writes_something_else_is_named() -> None:

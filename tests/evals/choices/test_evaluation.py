@@ -99,6 +99,8 @@ def test_a_question_that_does_not_fit_alone_is_an_error_or_counted() -> None:
         UsageError, match=r"marketing_test\.csv:1: the question alone has \d+ tokens, and the context of"
     ):
         mmlu(subjects=("marketing",), shots=2).run(tight)
+    with pytest.raises(UsageError, match=r"marketing_test\.csv:1: the question alone has \d+ tokens"):
+        mmlu(subjects=("marketing",), shots=2).check(tight)
     assert tight.asked == [], "before the first forward"
     found = mmlu(subjects=("marketing",), shots=2, too_long="skip").run(tight)
     assert (len(list(found.rows)), found.figures["too_long"], found.figures["dropped_shots"]) == (1, 1, 2)

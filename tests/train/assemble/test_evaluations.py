@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from mt_core.errors import ComponentError, ConfigError
+from mt_core.errors import ComponentError, ConfigError, DataError
 from mt_core.evaluation import EvaluationComponent, Findings
+from mt_core.plugins.host import PluginHost
 from mt_tools.cli.eval import main as evaluate
 from mt_tools.report.evaluations import read_evaluations
 from mt_train import check_config, train
 from mt_train.assemble.callbacks import CallbackContext, Callbacks
+from mt_train.assemble.parts import Parts
+from mt_train.assemble.run import RunOptions
 from mt_train.evaluate.subject import EvaluationStopped
+from mt_train.planning.dry_run import dry_run
+from mt_train.plugins.resolve import resolve
 from mt_train.tracking.metrics import MetricsFile
 
 PLUGIN = """
@@ -49,6 +54,16 @@ class Nothing(Fails):
     def run(self, subject):
         return Findings(figures={"mean": float("nan")}, groups={"all": {"mean": float("inf"), "count": 0}})
 
+class Checks(Fails):
+    "Its rows cannot be asked."
+    def check(self, subject):
+        from mt_core import DataError
+        raise DataError(f"rows.jsonl:3: longer than {subject.max_seq_len} tokens, {subject.tokenizer.encode('a')}")
+
+class Breaks(Fails):
+    def check(self, subject):
+        raise KeyError("answer")
+
 class Odd(Fails):
     def run(self, subject):
         return {"accuracy": 1.0}
@@ -70,6 +85,7 @@ def mt_evaluations():
     def offer(name, build, needs="scores"):
         return EvaluationComponent(name=name, build=build, needs=frozenset({needs}), summary="for a test")
     kinds = [("likely", Likely), ("fails", Fails), ("odd", Odd), ("token", Token), ("nothing", Nothing)]
+    kinds += [("checks", Checks), ("breaks", Breaks)]
     return [offer("writes", Writes, "texts"), *(offer(*kind) for kind in kinds)]
 
 @hookimpl
@@ -216,6 +232,22 @@ def test_one_that_fails_is_named(tmp_path: Path) -> None:
         ComponentError, match=r"evaluation odd .* gives dict; run\(\) returns mt_core.evaluation.Findings"
     ):
         train(raw_config("odd"), output=tmp_path / "other")
+
+
+def test_rows_that_cannot_be_asked_end_a_run_before_weights_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt_train.assemble.steps.build_engine", None)
+    messages = {
+        "checks": (DataError, r"^rows.jsonl:3: longer than \d+ tokens, \["),
+        "breaks": (ComponentError, r"evaluation breaks \(acme_asking\) failed: KeyError"),
+    }
+    for name, (kind, message) in messages.items():
+        config = raw_config("likely", {"name": name, "every": 100})
+        with pytest.raises(kind, match=message):
+            train(config, output=tmp_path / name)
+        with pytest.raises(kind, match=message):
+            dry_run(Parts.of(resolve(config, PluginHost.discover())), RunOptions(output=None), world=1)
 
 
 def test_no_figure_takes_the_place_of_another(tmp_path: Path) -> None:

@@ -69,27 +69,44 @@ class HeldOut:
             if not len(rows):
                 raise DataError(f"set {name} has no rows, so there is nothing to ask. Check its dataset.")
 
-    def run(self, subject: Subject) -> Findings:
-        """Evaluate one set after another. Raises ``UsageError`` where a metric wants more tokens of a place than there are."""
+    def check(self, subject: Subject) -> None:
+        """Encode the rows of every set. Raises ``DataError`` for those that the objective cannot use, and what ``run`` does."""
+        self._refuse_more_tokens(subject)
+        for name in self._sets:
+            self._encode(name, subject)
+
+    def _refuse_more_tokens(self, subject: Subject) -> None:
         if self._top > (size := subject.tokenizer.size):
             raise UsageError(
                 f"a metric of rows looks at the {self._top} likeliest tokens of a place, and the tokenizer has {size}. Lower it, as in"
                 f" metrics: [{{name: token-accuracy, k: {size}}}]."
             )
+
+    def run(self, subject: Subject) -> Findings:
+        """Evaluate one set after another. Raises ``UsageError`` where a metric wants more tokens of a place than there are."""
+        self._refuse_more_tokens(subject)
         figures: dict[str, float] = {}
         groups: dict[str, dict[str, float]] = {}
         found: list[dict[str, Any]] = []
-        for name, rows in self._sets.items():
-            own, details = self._evaluate(name, rows, subject)
+        for name in self._sets:
+            own, details = self._evaluate(name, subject)
             groups[f"set/{name}"] = own
             figures |= {f"{name}_{figure}": value for figure, value in own.items() if figure not in _COUNTS}
             found += details
         return Findings(figures=figures, groups=groups, rows=found, signatures=self._signatures)
 
-    def _evaluate(self, name: str, rows: Dataset, subject: Subject) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        samples = [sample for sample in subject.encode(self._rows(rows)) if any(sample.trained[1:])]
+    def _encode(self, name: str, subject: Subject) -> list[Sample]:
+        """Return the samples of a set. Raises ``DataError`` that names it."""
+        try:
+            samples = [sample for sample in subject.encode(self._rows(self._sets[name])) if any(sample.trained[1:])]
+        except DataError as error:
+            raise DataError(f"set {name}: {error}") from error
         if not samples:
             raise DataError(f"set {name} has no token that is trained on, so there is nothing to ask. Check its rows.")
+        return samples
+
+    def _evaluate(self, name: str, subject: Subject) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        samples = self._encode(name, subject)
         scores: list[list[Mapping[str, float]]] = [[] for _ in self._metrics]
         for begin in range(0, len(samples), _BLOCK):
             block = samples[begin : begin + _BLOCK]

@@ -77,6 +77,11 @@ class Perplexity:
         if not any(text for _, text in self._texts):
             raise DataError(f"there is nothing to ask: all of {count} documents are empty. Check rows and column.")
 
+    def check(self, subject: Subject) -> None:
+        """Raise ``UsageError`` for a window that does not fit, and for a tokenizer that can begin no document."""
+        self._window(subject)
+        PairEncoder(subject.tokenizer, subject.eos_ids).start()
+
     def run(self, subject: Subject) -> Findings:
         """Score all windows of all documents at once."""
         documents = [*self._documents(subject)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Any
 
 from mt_core.data.text_ids import begin_ids, continuation_encoder
 from mt_core.errors import DataError
+from mt_core.evaluation import Evaluation
 from mt_core.model_protocols import Objective
 from mt_core.protocols import Stream, Template, Tokenizer
 from mt_train.assemble.embedding_rows import check_size, more_rows
@@ -43,6 +45,8 @@ class RunData:
     held_out: EncodedSamples
     stream: Blocks | None = None
     """All of a stream, of which ``train`` is the first block; ``None`` for rows that are kept."""
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    """Evaluations of the run, by name, which have looked at rows of their own."""
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:

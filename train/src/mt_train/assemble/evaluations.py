@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from mt_core.config.base import MtConfig
 from mt_core.errors import ComponentError, MtError, UsageError
-from mt_core.evaluation import Evaluation, EvaluationConfig, Findings, figure_prefix
+from mt_core.evaluation import Evaluation, EvaluationConfig, Findings, Subject, figure_prefix
 from mt_core.protocols import Tokenizer
 from mt_core.tracking.step_lines import StepLines
 from mt_train.assemble.parts import Parts
+from mt_train.assemble.subjects import paper_subject
 from mt_train.engine.processes import share_text
 from mt_train.evaluate.paper import PaperSubject
 from mt_train.evaluate.subject import LiveSubject, LoadedSubject
@@ -31,6 +33,15 @@ class HasStops(Protocol):
     """An evaluation that says before which texts its answers end; one that would never be found is refused before the first step."""
 
     stop_texts: tuple[str, ...]
+
+
+@runtime_checkable
+class ChecksRows(Protocol):
+    """An evaluation that looks at its rows before the first step, and so does not end a run that has trained for hours."""
+
+    def check(self, subject: Subject) -> None:
+        """Raise what ``run`` would before it asks anything; the subject encodes, and has no model."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +69,8 @@ class Answer:
 def ask(name: str, evaluation: Evaluation, subject: LoadedSubject | PaperSubject) -> Answer:
     """Run one evaluation. Raises ``ComponentError`` that names it, for what is no ``MtError``."""
     began, before = time.perf_counter(), subject.requests
-    try:
+    with _named_failures(name, evaluation):
         findings = evaluation.run(subject)
-    except MtError:
-        raise
-    except Exception as error:  # a plugin's code may raise anything; whose it is has to be said
-        raise ComponentError(
-            f"evaluation {name} ({type(evaluation).__module__}) failed: {describe_failure(error, evaluation)}"
-        ) from error
     if not isinstance(findings, Findings):
         raise ComponentError(
             f"evaluation {name} ({type(evaluation).__module__}) gives {type(findings).__name__}; run() returns mt_core.evaluation.Findings"
@@ -78,25 +83,49 @@ def ask(name: str, evaluation: Evaluation, subject: LoadedSubject | PaperSubject
     )
 
 
-class Evaluations:
-    """Evaluations of a run, by name. ``folder`` is the run's on the rank that writes.
+@contextmanager
+def _named_failures(name: str, evaluation: Evaluation) -> Iterator[None]:
+    try:
+        yield
+    except MtError:
+        raise
+    except Exception as error:  # a plugin's code may raise anything; whose it is has to be said
+        raise ComponentError(
+            f"evaluation {name} ({type(evaluation).__module__}) failed: {describe_failure(error, evaluation)}"
+        ) from error
 
-    Raises ``UsageError`` for a text that would end no answer (``HasStops``).
+
+def build_evaluations(parts: Parts) -> dict[str, Evaluation]:
+    """Build the evaluations of a run, by name, and check their rows, before any weight is loaded.
+
+    Raises ``UsageError`` for a text that would end no answer (``HasStops``), and ``MtError`` for rows that cannot be asked
+    (``ChecksRows``).
     """
+    built = parts.evaluations()
+    subject = paper_subject(parts) if built else None
+    for name, evaluation in built.items():
+        assert subject is not None, "there are evaluations"
+        if isinstance(evaluation, HasStops):
+            _refuse_stops(name, evaluation.stop_texts, subject.tokenizer)
+        if isinstance(evaluation, ChecksRows):
+            with _named_failures(name, evaluation):
+                evaluation.check(subject)
+    return built
+
+
+class Evaluations:
+    """Evaluations of a run, by name. ``folder`` is the run's on the rank that writes."""
 
     def __init__(
         self,
         parts: Parts,
+        built: Mapping[str, Evaluation],
         make_subject: Callable[[], LiveSubject],
-        tokenizer: Tokenizer,
         folder: Path | None,
         total_steps: int,
     ) -> None:
         self._make_subject = make_subject
-        self._built = parts.evaluations()
-        for name, evaluation in self._built.items():
-            if isinstance(evaluation, HasStops):
-                _refuse_stops(name, evaluation.stop_texts, tokenizer)
+        self._built = built
         self._every = {each.name: _every(each.options) for each in parts.named_evaluations}
         self._file = None if folder is None else StepLines(folder / FILE)
         self._total_steps = total_steps

@@ -91,7 +91,7 @@ class Session:
             parts=parts, data=data, engine=engine, events=self.events, total_steps=self.total_steps, reference=reference
         )
         make_subject = partial(live_subject, parts, data, engine, stop=stopper.should_stop)
-        self.evaluations = Evaluations(parts, make_subject, data.tokenizer, folder, self.total_steps)
+        self.evaluations = Evaluations(parts, data.evaluations, make_subject, folder, self.total_steps)
 
     @cached_property
     def raw(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from mt_train.assemble.agreement import refuse_folders_apart, refuse_other_rows,
 from mt_train.assemble.base_files import first_adapter
 from mt_train.assemble.batch_size import found_sizes, with_batch_size
 from mt_train.assemble.data import RunData, build_data
+from mt_train.assemble.evaluations import build_evaluations
 from mt_train.assemble.features import with_features
 from mt_train.assemble.first_loss import refuse_noise
 from mt_train.assemble.matmul import describe_bf16, matmul_precision
@@ -120,12 +122,13 @@ def _train(session: Session, replay: Replay | None, log: RunLog, times: StartTim
 
 
 def _read_rows(parts: Parts, times: StartTimes, *, is_new: bool) -> RunData:
-    """Return the rows. Raises what ``build_data`` does, and ``ConfigError`` for those that the objective cannot have."""
+    """Return the rows. Raises what ``build_data`` and ``build_evaluations`` do, and ``ConfigError`` for what the objective cannot have."""
     data = build_data(parts)
     refuse_stream(parts, data)
     refuse_for_rollouts(parts, data)
     if is_new:
         refuse_noise(parts, data.objective)
+    data = replace(data, evaluations=build_evaluations(parts))
     times.end("rows")
     return data
 

@@ -15,6 +15,7 @@ from mt_core.nn import Router
 from mt_core.nn.loss import chunk_tokens
 from mt_train.assemble.data import RunData, build_data, make_loader
 from mt_train.assemble.description import model_title
+from mt_train.assemble.evaluations import build_evaluations
 from mt_train.assemble.first_loss import refuse_noise
 from mt_train.assemble.own_files import files_of_components
 from mt_train.assemble.parameter_names import describe_trained
@@ -77,6 +78,8 @@ def dry_run(parts: Parts, options: RunOptions, *, world: int, device: str | None
         refuse_for_rollouts(parts, data)
         if options.checkpoint is None:
             refuse_noise(parts, data.objective)
+    with faults.collect():
+        build_evaluations(parts)
     with faults.collect():
         counts.meta(plan.pipeline if plan is not None else 1)
     faults.raise_all()

@@ -26,6 +26,10 @@ class ConstrainedChoice(ChoiceEvaluation):
 
     spare = _SPARE + 1  # what is written ends with a token of its own
 
+    def check(self, subject: Subject) -> None:
+        """See ``ChoiceEvaluation``. Raises ``UsageError`` for a question whose choices have prompts of their own."""
+        _require_one_prompt(self._requests(subject).asked)
+
     def run(self, subject: Subject) -> Findings:
         """Score all choices, and let the model write. Raises ``UsageError`` on a layout without texts, before any forward."""
         if not subject.texts:

@@ -49,6 +49,10 @@ class ChoiceEvaluation:
 
         self._kept: tuple[Tokenizer, int, Requests] | None = None
 
+    def check(self, subject: Subject) -> None:
+        """Encode what will be asked. Raises ``DataError`` for questions that do not fit."""
+        self._requests(subject)
+
     def run(self, subject: Subject) -> Findings:
         """Score all choices, those of one question after one another: they share its context, and a subject's questions their shots."""
         requests = self._requests(subject)

@@ -17,6 +17,7 @@ from .asking import (
     Prompt,
     ask,
     count_tokens,
+    find_fitting,
     name_figures,
     prepare_rows,
     read_rows,
@@ -56,12 +57,20 @@ class Answers:
         self.stop_texts = config.stop
         """A run refuses those that would never be found before its first step."""
 
+    def check(self, subject: Subject) -> None:
+        """Encode what will be asked. Raises ``DataError`` for rows without an answer or references, and prompts that do not fit."""
+        questions, prompts = self._questions(subject)
+        for chat in {question.converses for question in questions}:
+            own = [prompt for question, prompt in zip(questions, prompts, strict=True) if question.converses == chat]
+            find_fitting(subject, own)
+        for question in questions:
+            for metric in self._metrics.values():  # which may not be able to read what is right
+                metric.score("", question.references, question.row)
+
     def run(self, subject: Subject) -> Findings:
         """See ``Evaluation``. Raises ``DataError`` for rows without an answer or references, before anything is written."""
         refuse_no_texts(subject, "answers")
-        rows = prepare_rows(subject, read_rows(self._rows, self._config.limit))
-        questions = [question_of(row, self._config.references) for row in rows]
-        prompts = [turn_prompt(subject, question.turns, question.row["id"]) for question in questions]
+        questions, prompts = self._questions(subject)
         answers = self._ask(subject, questions, prompts)
         figures: dict[str, float] = {}
         signatures: dict[str, str] = {}
@@ -81,6 +90,12 @@ class Answers:
         told = [_row(*parts) for parts in zip(questions, prompts, answers, scores, strict=True)]
         notes = too_long_notes(answers, subject.max_seq_len)
         return Findings(figures=figures, rows=told, signatures=signatures, notes=notes)
+
+    def _questions(self, subject: Subject) -> tuple[list[Question], list[Prompt]]:
+        """Return the rows as they are asked, and the prompt of each."""
+        rows = prepare_rows(subject, read_rows(self._rows, self._config.limit))
+        questions = [question_of(row, self._config.references) for row in rows]
+        return questions, [turn_prompt(subject, question.turns, question.row["id"]) for question in questions]
 
     def _ask(self, subject: Subject, questions: Sequence[Question], prompts: Sequence[Prompt]) -> list[Answer]:
         config = GenerationConfig(

@@ -111,13 +111,19 @@ def count_tokens(prompt: Prompt) -> int:
     return len(prompt.ids if isinstance(prompt, Encoded) else prompt)
 
 
-def ask(subject: Subject, prompts: Sequence[Prompt], config: GenerationConfig, *, chat: bool) -> list[Answer]:
-    """Let the model answer each prompt that leaves room for a token; in a conversation an answer ends with its turn."""
+def find_fitting(subject: Subject, prompts: Sequence[Prompt]) -> list[int]:
+    """Return the places of prompts that leave room for a token. Raises ``DataError`` where none does."""
     fitting = [at for at, prompt in enumerate(prompts) if count_tokens(prompt) < subject.max_seq_len]
     if not fitting:
         raise DataError(
             f"every prompt is as long as the model's context ({subject.max_seq_len} tokens) or longer; there is nothing to ask"
         )
+    return fitting
+
+
+def ask(subject: Subject, prompts: Sequence[Prompt], config: GenerationConfig, *, chat: bool) -> list[Answer]:
+    """Let the model answer each prompt that leaves room for a token; in a conversation an answer ends with its turn."""
+    fitting = find_fitting(subject, prompts)
     wishes = with_turn_end(subject, config) if chat else config
     answers = [Answer("", TOO_LONG)] * len(prompts)
     written = subject.generate([prompts[at] for at in fitting], wishes)

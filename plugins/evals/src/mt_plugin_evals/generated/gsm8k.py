@@ -11,7 +11,17 @@ from mt_core.evaluation import Findings, Subject
 from mt_core.generation import GenerationConfig
 
 from ..metrics.number import Number
-from .asking import ask, plain_ids, read_rows, refuse_no_texts, sampling_rules, share, too_long_notes, turn_ids
+from .asking import (
+    ask,
+    find_fitting,
+    plain_ids,
+    read_rows,
+    refuse_no_texts,
+    sampling_rules,
+    share,
+    too_long_notes,
+    turn_ids,
+)
 from .config import Gsm8kConfig
 
 STOP = ("Question:", "</s>", "<|im_end|>")
@@ -39,14 +49,18 @@ class Gsm8k:
     ) -> None:
         self._config, self._rows, self._examples = config, rows, examples
 
+    def check(self, subject: Subject) -> None:
+        """Encode what will be asked. Raises ``DataError`` for rows that are none of GSM8K's, too few shots, and prompts that do not fit."""
+        sums, prompts = self._questions(subject)
+        for each in sums:
+            Number(MtConfig()).score("", [each.answer], each.row)  # which needs a number in the row
+        find_fitting(subject, [ids for ids, _ in prompts])
+
     def run(self, subject: Subject) -> Findings:
         """See ``Evaluation``. Shots that do not fit are dropped from the front and counted, the question never."""
         refuse_no_texts(subject, "gsm8k")
-        config = self._config
-        every = [sum_of(row) for row in read_rows(self._rows, None if self._examples is None else config.limit)]
-        sums, metric = every[: config.limit], Number(MtConfig())
-        shots = self._draw(sums, every)
-        prompts = [self._prompt(subject, *pair) for pair in zip(sums, shots, strict=True)]
+        config, metric = self._config, Number(MtConfig())
+        sums, prompts = self._questions(subject)
         wishes = GenerationConfig(rules=sampling_rules(0), max_new_tokens=config.max_new_tokens, stop=STOP)
         answers = ask(subject, [ids for ids, _ in prompts], wishes, chat=config.chat)
         scores = [metric.score(said.text, [each.answer], each.row) for said, each in zip(answers, sums, strict=True)]
@@ -74,6 +88,14 @@ class Gsm8k:
             signatures={name: how for name in figures if not name.endswith("_stderr")},
             notes=notes,
         )
+
+    def _questions(self, subject: Subject) -> tuple[list[Sum], list[tuple[list[int], int]]]:
+        """Return the sums, and for each its prompt with the number of its shots."""
+        limit = self._config.limit
+        every = [sum_of(row) for row in read_rows(self._rows, None if self._examples is None else limit)]
+        sums = every[:limit]
+        shots = self._draw(sums, every)
+        return sums, [self._prompt(subject, *pair) for pair in zip(sums, shots, strict=True)]
 
     def _draw(self, sums: Sequence[Sum], every: Sequence[Sum]) -> list[list[Sum]]:
         """Draw shots for each question, in order, as lm-evaluation-harness does; none is the question itself."""

@@ -15,7 +15,7 @@ from mt_core.evaluation import Findings, Subject
 from mt_core.generation import GenerationConfig
 
 from ..metrics.totals import means
-from .asking import Answer, ask, plain_ids, read_rows, refuse_no_texts, sampling_rules, too_long_notes
+from .asking import Answer, ask, find_fitting, plain_ids, read_rows, refuse_no_texts, sampling_rules, too_long_notes
 from .config import PassAtKConfig
 from .sandbox import Limits, Verdict, refuse_unsafe_platform, run_program
 
@@ -48,15 +48,17 @@ class PassAtK:
     def __init__(self, config: PassAtKConfig, rows: Dataset | Stream | None) -> None:
         self._config, self._rows = config, rows
 
+    def check(self, subject: Subject) -> None:
+        """Raise what ``run`` does before the model writes, and ``DataError`` for prompts that do not fit."""
+        refuse_unsafe_platform()
+        find_fitting(subject, self._problems(subject)[1])
+
     def run(self, subject: Subject) -> Findings:
         """See ``Evaluation``. Raises ``UsageError`` where programs cannot be kept from files and network."""
         refuse_unsafe_platform()
         refuse_no_texts(subject, "pass-at-k")
         config = self._config
-        problems = [problem_of(row) for row in read_rows(self._rows, config.limit)]
-        if odd := next((each for each in problems if each.stop != problems[0].stop), None):
-            raise DataError(f"{odd.row['id']}: rows of HumanEval and of MBPP are in one dataset; evaluate them apart")
-        prompts = [plain_ids(subject, each.prompt) for each in problems]
+        problems, prompts = self._problems(subject)
         rounds = [self._round(subject, prompts, problems[0].stop, number) for number in range(config.samples)]
         limits = Limits(config.cpu_seconds, config.memory_mib * 2**20)
         verdicts = [
@@ -64,6 +66,13 @@ class PassAtK:
             for at, each in enumerate(problems)
         ]
         return self._findings(problems, rounds, verdicts, subject.max_seq_len)
+
+    def _problems(self, subject: Subject) -> tuple[list[Problem], list[list[int]]]:
+        """Return the rows as they are asked, and the prompt of each. Raises ``DataError`` for rows of two sets."""
+        problems = [problem_of(row) for row in read_rows(self._rows, self._config.limit)]
+        if odd := next((each for each in problems if each.stop != problems[0].stop), None):
+            raise DataError(f"{odd.row['id']}: rows of HumanEval and of MBPP are in one dataset; evaluate them apart")
+        return problems, [plain_ids(subject, each.prompt) for each in problems]
 
     def _round(
         self, subject: Subject, prompts: Sequence[Sequence[int]], stop: tuple[str, ...], number: int

@@ -32,6 +32,15 @@ class Harness:
     def __init__(self, config: HarnessConfig) -> None:
         self._config = config
 
+    def check(self, subject: Subject) -> None:
+        """Load the tasks with their rows. Raises ``UsageError`` and ``DataError`` as ``run`` does, where nothing has been trained yet."""
+        package("lm_eval", extra="harness", user="the evaluation harness")
+        from .tasks import find_tasks, load_tasks, seed_generators, silence
+
+        files = find_tasks(self._config)
+        with silence(offline=files.local), seed_generators(self._config.seed):
+            load_tasks(self._config, files)
+
     def run(self, subject: Subject) -> Findings:
         """See ``Evaluation``. Raises ``UsageError`` before the first forward for a task that this model or layout cannot answer."""
         version = package("lm_eval", extra="harness", user="the evaluation harness").__version__
