@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from mt_conformance import BaseSamplerConformance
-from mt_core import ComponentError, UsageError
+from mt_core import ComponentError, ConfigError, UsageError
 from mt_core.generation import Generation, GenerationConfig, SamplingRules
 from mt_plugin_alignment import Completion, plugin
 from mt_plugin_alignment.objectives.group_writer import GroupWriter
 from mt_plugin_alignment.objectives.grpo_config import GrpoConfig
 from mt_plugin_alignment.samplers.answers import refuse_partial_support, write_answers
 from mt_plugin_alignment.samplers.own import OwnConfig, OwnSampler, build_copy
+from mt_train import check_config
 
 TOKENIZER: Any = None
 TEMPLATE: Any = None
@@ -146,3 +147,22 @@ def test_an_objective_that_corrects_for_importance_refuses_a_sampler_without_all
     GroupWriter(GrpoConfig(), {}, chooses, TOKENIZER, TEMPLATE)
     with pytest.raises(UsageError, match="importance correction divides by how likely the sampler's tokens were"):
         GroupWriter(GrpoConfig(importance="token"), {}, chooses, TOKENIZER, TEMPLATE)
+
+
+@pytest.mark.parametrize("layout", ["pipeline", "sequence"])
+def test_live_weights_are_refused_on_paper_where_a_rank_cannot_write_with_them(layout: str) -> None:
+    run = {
+        "model": {"name": "llama", "n_layers": 2},
+        "objective": "grpo",
+        "rewards": [{"name": "length", "most": 4, "ramp": 2}],
+    }
+    run |= {"dataset": {"name": "jsonl", "path": "rows.jsonl"}, "parallel": {layout: 2}}
+    with pytest.raises(
+        ConfigError, match=rf"own cannot do {layout}: the weights that are trained .*--sampler\.weights copy"
+    ):
+        check_config({**run, "sampler": {"name": "own", "weights": "live"}}, processes=2)
+    for sampler in ({"name": "own"}, {"name": "own", "weights": "copy"}, {"name": "copy"}):
+        check_config({**run, "sampler": sampler}, processes=2)
+    with pytest.raises(ConfigError, match=r"for instance --sampler NAME; installed: ") as error:
+        check_config({**run, "sampler": {"weights": "live"}})
+    assert "FOLDER" not in str(error.value)

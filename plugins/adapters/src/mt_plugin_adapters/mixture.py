@@ -10,8 +10,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mt_core import TargetConfig, UsageError
-from mt_core.adapters import LinearAdapter, Place, uniform
-from mt_core.nn import NOT_TRAINED, AdaptedLinear, BlockContext, TrainModel, with_loss
+from mt_core.adapters import LinearAdapter, Place, adapted_layers, uniform
+from mt_core.nn import NOT_TRAINED, AdaptedLinear, BlockContext, ListedExperts, TrainModel, with_loss
 
 ConfigT = TypeVar("ConfigT", bound=TargetConfig)
 
@@ -71,9 +71,20 @@ class MixtureAdapter(LinearAdapter[ConfigT]):
         self.rows = PresentRows()
 
     def inject(self, model: TrainModel) -> None:
-        """See ``LinearAdapter``."""
+        """See ``LinearAdapter``. Raises ``UsageError`` for a balance loss on projections of experts, of which each has some tokens."""
         super().inject(model)
+        _refuse_listed_experts(model)
         self.rows.watch(model)
+
+
+def _refuse_listed_experts(model: TrainModel) -> None:
+    experts = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, ListedExperts))
+    for name, layer in adapted_layers(model):
+        if name.startswith(experts) and isinstance(layer, MixtureLinear) and layer.experts.balance:
+            raise UsageError(
+                f"adapter.balance: {name} has only the tokens that chose its expert, and the balance loss counts all trained tokens; set"
+                " --adapter.balance 0, or leave projections of experts out (--adapter.exclude '*.experts.*')"
+            )
 
 
 class MixtureLinear(AdaptedLinear):

@@ -20,7 +20,7 @@ def limit_faults(offer: Offer, config: RunConfig, world: int, layouts: Set[Layou
         # another order than the others, which would exchange them for the gradients of other weights.
         problem = f"{component.name} exchanges each gradient as it arrives, and compiled blocks may have another order on each rank."
         yield Fault(key="train.compile", problem=problem, fix="Leave --train.compile out, or train on one process.")
-    slot = getattr(config, offer.kind, None)
+    slot = getattr(config, offer.kind, None) or config.extensions.get(offer.kind)
     if component.limits is None or not isinstance(slot, SlotRef):
         return
     for key, reason in component.limits(slot.options).items():

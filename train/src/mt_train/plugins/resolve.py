@@ -197,12 +197,9 @@ def _refuse_unnamed(draft: Draft, kind: Kind) -> None:
         return  # the model's family would follow from its weights, with which something is wrong
     installed = ", ".join(offer.component.name for offer in draft.host.offers(kind.name))
     option = kind.key.replace("_", "-")
-    draft.fault(
-        kind.key,
-        "is required.",
-        f"Name an installed one, for instance --{option} NAME, or give --{option}.weights FOLDER, which says it;"
-        f" installed: {installed or 'none'}.",
-    )
+    read = f", or give --{option}.weights FOLDER, which says it" if kind.name == "model" else ""
+    fix = f"Name an installed one, for instance --{option} NAME{read}; installed: {installed or 'none'}."
+    draft.fault(kind.key, "is required.", fix)
 
 
 def _apply_run_defaults(draft: Draft) -> None:

@@ -25,6 +25,17 @@ class OwnConfig(MtConfig):
     )
 
 
+def own_limits(config: OwnConfig) -> dict[str, str]:
+    """Return the layouts whose weights cannot write by themselves."""
+    if config.weights != "live":
+        return {}
+    instead = "--sampler.weights copy writes with a whole copy on each rank"
+    return {
+        "pipeline": f"the weights that are trained write no texts where each rank has some layers ({instead})",
+        "sequence": f"the weights that are trained write no texts where each rank has a part of each row ({instead})",
+    }
+
+
 class OwnSampler:
     """The decoder of the trainer. Its log-probabilities are those of the model itself, which are the sampler's at temperature 1."""
 
