@@ -67,4 +67,11 @@ def test_the_best_checkpoint_of_a_run_that_learns_from_its_own_answers_is_that_w
         assert asked.config.checkpoint.best == "eval_entropy:min"
         with pytest.raises(ConfigError, match=r"a reward and no loss. Set --checkpoint.best eval_reward:max"):
             resolve({**raw, "checkpoint": {"best": "eval_loss:min"}}, host)
+        waits = {**raw, "callbacks": {"early-stopping": {"metric": "eval_loss"}}}
+        instead = r"Set --callbacks\.early-stopping\.metric eval_reward --callbacks\.early-stopping\.mode max"
+        with pytest.raises(
+            ConfigError, match=rf"callbacks\.early-stopping\.metric: .*a reward and no loss\. {instead}"
+        ):
+            resolve(waits, host)
+        resolve({**raw, "callbacks": {"early-stopping": {"metric": "eval_reward", "mode": "max"}}}, host)
     assert resolve({"model": "kit-tiny", "objective": "dpo"}, host).config.checkpoint.best == "eval_loss:min"

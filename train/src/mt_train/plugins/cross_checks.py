@@ -96,8 +96,9 @@ def _check_limits(draft: Draft) -> None:
     known_layouts = frozenset(get_args(Layout))
     adapter, quantizer = draft.offers["adapter"].component.name, draft.offers["quantizer"].component.name
     optimizer, objective = draft.offers["optimizer"].component, draft.offers["objective"].component
-    best = draft.values["checkpoint"].best
-    instead_of_loss = objective.run_defaults.get("checkpoint.best", "another figure")
+    loss_option, instead_of_loss = _reader_of_loss(
+        draft, objective.run_defaults.get("checkpoint.best", "another figure")
+    )
     used = {
         "packing": (draft.values["data"].batching == "packing", "data.batching", "padding"),
         "compile": (draft.values["train"].compile, "train.compile", "false"),
@@ -106,7 +107,7 @@ def _check_limits(draft: Draft) -> None:
         "background": (draft.values["checkpoint"].background, "checkpoint.background", "false"),
         "fused": (getattr(optimizer, "form", "") == "fused", "optimizer", CORE_KINDS["optimizer"].default),
         "no-held-out": (draft.trains and not draft.values["data"].eval, "data.eval", "0.05"),
-        "eval-loss": (draft.trains and best.startswith("eval_loss:"), "checkpoint.best", instead_of_loss),
+        "eval-loss": (draft.trains and bool(loss_option), loss_option, instead_of_loss),
         "no-samples": (draft.trains and not draft.values["eval"].samples, "eval.samples", "1 or more"),
     }
     chosen = [("model", draft.values["model"]), *((place, each) for _, place, each in chosen_components(draft))]
@@ -126,6 +127,16 @@ def _check_limits(draft: Draft) -> None:
             if is_used:
                 fix = f"Set --{option} {instead}."
                 draft.fault(option, f"{component.name} does not do this here: {reason}.", fix)
+
+
+def _reader_of_loss(draft: Draft, instead: str) -> tuple[str, str]:
+    """Return the option that decides by the loss of held-out rows, which is empty where none does, and its value by another figure."""
+    for each in draft.values["callbacks"] or ():
+        if getattr(each.options, "metric", None) == "eval_loss":
+            name = f"callbacks.{each.name}"
+            figure, _, mode = instead.partition(":")
+            return f"{name}.metric", f"{figure} --{name}.mode {mode}" if mode else figure
+    return "checkpoint.best" if draft.values["checkpoint"].best.startswith("eval_loss:") else "", instead
 
 
 def _check_quantized_base(draft: Draft) -> None:
