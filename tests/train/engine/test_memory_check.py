@@ -5,18 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from media_worker import PLUGINS
+
+from mt_conformance.host import named_host
 from mt_conformance.tiny_config import TinyConfig
 from mt_conformance.tiny_model import TinyModel
 from mt_core.errors import ConfigError
+from mt_train.assemble.parts import Parts
 from mt_train.engine import memory_check
 from mt_train.engine.memory_check import refuse_beyond_memory
 from mt_train.engine.processes import Process
+from mt_train.plugins.resolve import resolve
 
 CPU = Process(0, 1, 0, torch.device("cpu"))
 
@@ -41,6 +49,30 @@ def test_the_weights_of_a_rank_decide_and_nothing_is_allocated(monkeypatch: pyte
     huge = TinyConfig(vocab_size=2**31 - 1, max_seq_len=64, dim=1_048_576)
     with pytest.raises(ConfigError, match="GB of weights a rank, and cpu has"):
         refuse_beyond_memory(partial(TinyModel, huge), plan=plan(), process=CPU)
+
+
+def test_the_largest_stage_of_a_pipeline_decides_and_encoders_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An encoder is whole on the first stage, however large it is: the mean of the stages said that it fits."""
+    shape = {"vocab_size": 259, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
+    raw = {
+        "model": {"name": "llama", **shape},
+        "dataset": {"name": "jsonl", "path": "rows.jsonl"},
+        "objective": "spelled",
+    }
+    raw["encoders"] = {"letters": {"projector": "pairs", "width": 256}}
+    parts = Parts.of(resolve(raw, named_host(*PLUGINS)))
+    model = parts.model()
+    assert model.media is not None
+    encoders = sum(each.numel() for each in model.media.parameters())
+    first = encoders + sum(each.numel() for each in model.layers()[0].module.parameters())
+    whole = sum(each.numel() for each in model.parameters())
+    assert whole // 2 < first
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * first)
+    refuse_beyond_memory(parts.model, plan=plan(pipeline=2), process=CPU)
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * first - 1)
+    says = rf"^model: stage 0 of 2 has {first:,} parameters, {encoders:,} of them of encoders, which no cut divides, which are"
+    with pytest.raises(ConfigError, match=says):
+        refuse_beyond_memory(parts.model, plan=plan(pipeline=2), process=CPU)
 
 
 def test_a_size_beyond_any_machine_is_one_error_of_the_command() -> None:

@@ -109,12 +109,12 @@ def _build_base(
     dtypes: Dtypes,
 ) -> tuple[TrainModel, Stage | None]:
     """Build the model without values and without its adapter; in a pipeline with the layers of this rank's stage."""
-    quantizer = parts.quantizer()
+    quantizer, offered = parts.quantizer(), parts.pipeline_layers() if plan.pipeline > 1 else None
     if quantizer is None:
         make = parts.model if experts is None or plan.zero_stage == 3 else experts.divide(parts.model)
-        refuse_beyond_memory(make, plan=plan, process=process)
+        refuse_beyond_memory(make, plan=plan, process=process, offered=offered)
     if plan.pipeline > 1:
-        stage = build_stage(parts.model, parts.pipeline_layers(), plan=plan, process=process, dtypes=dtypes)
+        stage = build_stage(parts.model, offered, plan=plan, process=process, dtypes=dtypes)
         return stage.model, stage
     if quantizer is not None:
         return build_quantized(parts.model, quantizer, process.device, dtypes), None

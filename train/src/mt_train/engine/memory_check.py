@@ -3,42 +3,57 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from mt_core.errors import ConfigError, Fault
-from mt_core.nn import TrainModel
+from mt_core.groups import is_of_media
+from mt_core.nn import LayerSpec, TrainModel
 from mt_train.engine.memory_probe import available_memory
 from mt_train.engine.meta import on_meta
 from mt_train.engine.plan import Plan
 from mt_train.engine.precision import DTYPES
 from mt_train.engine.processes import Process
+from mt_train.engine.stages import Cut, cut
 
 
-def refuse_beyond_memory(make: Callable[[], TrainModel], *, plan: Plan, process: Process) -> None:
-    """Raise ``ConfigError`` where a rank's weights alone need more than the memory of its device.
+def refuse_beyond_memory(
+    make: Callable[[], TrainModel], *, plan: Plan, process: Process, offered: Sequence[LayerSpec] | None = None
+) -> None:
+    """Raise ``ConfigError`` where a rank's weights alone need more than the memory of its device; in a pipeline those of its largest stage,
+    of the layers that a plugin has ``offered``, if it has.
 
     Linux promises memory that it has not got, and ends the process when it is used. Gradients and the optimizer's state come on top:
     ``--dry-run`` adds them up.
     """
     device = torch.device("cpu") if plan.offload == "parameters" else process.device
-    room, numbers = _available_bytes(device), _count_numbers(make)
-    if room is None or numbers is None:
+    room = _available_bytes(device)
+    if room is None:
         return
-    ranks = plan.sharing_ranks if plan.zero_stage == 3 else plan.pipeline
-    needed = numbers * DTYPES[plan.dtype].itemsize // ranks
+    if plan.pipeline > 1:
+        what, numbers = _largest_stage(cut(make, offered, plan.pipeline))
+    else:
+        whole = _count_numbers(make)
+        if whole is None:
+            return
+        what, numbers = f"{whole:,} parameters are", whole // (plan.sharing_ranks if plan.zero_stage == 3 else 1)
+    needed = numbers * DTYPES[plan.dtype].itemsize
     if needed > room:
-        raise ConfigError(
-            [
-                Fault(
-                    key="model",
-                    problem=f"{numbers:,} parameters are {needed / 1e9:,.1f} GB of weights a rank, and {device} has"
-                    f" {room / 1e9:,.1f} GB.",
-                    fix="Choose a smaller size, or train on more ranks with --parallel.zero-stage 3; --dry-run shows what a rank holds.",
-                )
-            ]
-        )
+        problem = f"{what} {needed / 1e9:,.1f} GB of weights a rank, and {device} has {room / 1e9:,.1f} GB."
+        fix = "Choose a smaller size, or train on more ranks with --parallel.zero-stage 3; --dry-run shows what a rank holds."
+        raise ConfigError([Fault(key="model", problem=problem, fix=fix)])
+
+
+def _largest_stage(parts: Cut) -> tuple[str, int]:
+    """Return the stage with the most parameters, in words, and their number. Encoders of media are whole on the first."""
+    numbers = {name: parameter.numel() for name, parameter in parts.model.named_parameters()}
+    stages = len(parts.bounds) - 1
+    sizes = [sum(numbers[name] for name, holders in parts.holders.items() if n in holders) for n in range(stages)]
+    most = max(range(stages), key=sizes.__getitem__)
+    media = sum(number for name, number in numbers.items() if is_of_media(name)) if most == 0 else 0
+    encoders = f", {media:,} of them of encoders, which no cut divides," if media else ""
+    return f"stage {most} of {stages} has {sizes[most]:,} parameters{encoders} which are", sizes[most]
 
 
 def _count_numbers(make: Callable[[], TrainModel]) -> int | None:
