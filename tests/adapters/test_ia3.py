@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from peft import IA3Config as PeftConfig
 from peft.tuners.ia3.layer import Linear as PeftIa3
+from torch import device
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -20,6 +21,8 @@ from mt_core.adapters import adapted_layers
 from mt_plugin_adapters.variants.ia3 import COMPONENT
 from mt_plugin_adapters.variants.ia3.config import Ia3Config
 from mt_plugin_adapters.variants.ia3.layer import Ia3Linear
+from mt_plugin_phi.config import PhiConfig
+from mt_plugin_phi.model import Phi
 
 SMALL: dict = {}
 LEARNING: dict = {"margin": 0.05}  # 384 numbers
@@ -56,3 +59,13 @@ def test_the_papers_targets_are_taken_and_the_feed_forwards_input_is_scaled() ->
 def test_a_pattern_that_names_no_target_is_refused() -> None:
     with pytest.raises(UsageError, match=r"adapter\.feedforward: 'up_proj' names none"):
         gains(feedforward=("up_proj",))
+
+
+def test_a_model_without_the_papers_projections_is_told_of_its_own() -> None:
+    """Of Phi and DeepSeek the message named targets that nobody had set."""
+    with device("meta"):
+        phi = Phi(PhiConfig(vocab_size=32, max_seq_len=16, dim=8, n_layers=1, n_heads=2, n_kv_heads=2, ffn_dim=12))
+    says = r"ia3 trains gains of keys, values .* has no k_proj, v_proj; name .*--adapter\.targets: down_proj, gate_up_proj, o_proj, qkv_proj"
+    with pytest.raises(UsageError, match=says):
+        COMPONENT.build(Ia3Config()).inject(phi)
+    COMPONENT.build(Ia3Config(targets=("down_proj",))).inject(phi)

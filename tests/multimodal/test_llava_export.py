@@ -21,6 +21,7 @@ from mt_tools.cli.export import main as mt_export
 from mt_tools.cli.generate import main as mt_generate
 from mt_tools.convert.folder import convert
 from mt_tools.convert.source import open_source
+from mt_tools.convert.whole import refuse_encoders
 from mt_train import load_run
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.cli.train import main as mt_train
@@ -192,6 +193,11 @@ def test_what_no_folder_of_transformers_has_is_refused_by_name(
 def test_an_encoder_without_a_writer_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the encoder dinov2 cannot be written"):
         convert(opened(folder, {"dinov2": {}}), tmp_path / "out", say=QUIET)
+    says = (
+        r"has no place for media\.dinov2\.\*; nor can the whole model be written: the encoder dinov2 cannot be written"
+    )
+    with pytest.raises(UsageError, match=says):  # it advised to write the whole model
+        refuse_encoders(opened(folder, {"dinov2": {}}))
 
 
 def test_a_run_that_began_with_a_model_of_the_hub_is_written(

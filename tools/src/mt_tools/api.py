@@ -183,9 +183,9 @@ def _write_adapter(
     from mt_tools.convert.adapter import export_adapter
     from mt_tools.convert.adapter_lora import export_as_lora
     from mt_tools.convert.adapter_readers import say_changed_base
-    from mt_tools.convert.source import refuse_encoders
+    from mt_tools.convert.whole import refuse_encoders
 
-    refuse_encoders(source.path, source.parts)
+    refuse_encoders(source)
     say_changed_base(source, host, notice)
     if form == "lora":
         export_as_lora(source, out, host, rank=rank, tolerance=tolerance, say=notice)

@@ -18,7 +18,8 @@ from mt_tools.convert.adapter_readers import check_base_name, say_changed_base
 from mt_tools.convert.check import READERS
 from mt_tools.convert.gguf.writer import TYPES, find_gguf
 from mt_tools.convert.publish import Repository, push
-from mt_tools.convert.source import Source, open_run, refuse_encoders
+from mt_tools.convert.source import Source, open_run
+from mt_tools.convert.whole import refuse_encoders
 from mt_tools.convert.writing import SHARD_BYTES
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
@@ -133,7 +134,7 @@ def _export(arguments: argparse.Namespace) -> int:
     ]
     if not arguments.merge:
         _refuse_of_merge(arguments, sources)
-        refuse_encoders(sources[0][0].path, sources[0][0].parts)
+        refuse_encoders(sources[0][0])
     after = AfterExport.of(arguments, sources, host)
     if arguments.merge:
         said = _merge(arguments, sources, out, host, size)

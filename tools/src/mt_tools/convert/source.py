@@ -104,16 +104,6 @@ def _of_run(path: Path, host: PluginHost, family: str | None) -> Source:
     return Source(path, parts, _writer(parts), checkpoint, started)
 
 
-def refuse_encoders(path: Path, parts: Parts) -> None:
-    """Raise ``UsageError`` for a run with encoders of media, which an adapter's folder has no place for."""
-    if names := [each.name for each in parts.encoders]:
-        tensors = ", ".join(f"media.{name}.*" for name in names)
-        raise UsageError(
-            f"{path} has encoders of media ({', '.join(names)}), and a folder of {parts.config.model.name} has no place for {tensors};"
-            " write the whole model (mt-convert, or mt-export --merge), or train on from the run itself (mt-train --resume)"
-        )
-
-
 def _writer(parts: Parts) -> WeightsFormat:
     family = parts.offers["model"].component
     assert isinstance(family, ModelFamily), "the host checks what mt_model_configs returns"

@@ -202,3 +202,22 @@ def find_image_token(source: Source, encoder: RunEncoder) -> tuple[int, str]:
 
 def _writer(formats: tuple[WeightsFormat, ...]) -> WeightsFormat | None:
     return next((each for each in formats if each.exported is not None and each.written is not None), None)
+
+
+def refuse_encoders(source: Source) -> None:
+    """Raise ``UsageError`` for a run with encoders of media, which an adapter's folder has no place for, with what can be written."""
+    names = [each.name for each in source.parts.encoders]
+    if not names:
+        return
+    tensors = ", ".join(f"{MEDIA}{name}.*" for name in names)
+    problem = (
+        f"{source.path} has encoders of media ({', '.join(names)}), and a folder of {source.parts.config.model.name} has no place for"
+        f" {tensors}"
+    )
+    try:
+        WholeModel.of(source)
+    except UsageError as error:
+        raise UsageError(f"{problem}; nor can the whole model be written: {error}") from error
+    raise UsageError(
+        f"{problem}; write the whole model (mt-convert, or mt-export --merge), or train on from the run itself (mt-train --resume)"
+    )

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from torch import Generator, Tensor, nn
 
+from mt_core import UsageError
 from mt_core.adapters import (
     LinearAdapter,
     PeftForm,
     Place,
     adapted_layers,
+    linear_layers,
     names,
     require_named,
     target_keys,
@@ -50,6 +52,17 @@ class Ia3Linear(AdaptedLinear):
 
 class Ia3(LinearAdapter[Ia3Config]):
     """Trains the gains."""
+
+    def inject(self, model: TrainModel) -> None:
+        """See ``LinearAdapter``. Raises ``UsageError`` for a model without the projections that the paper multiplies, unless others are named."""
+        usual = Ia3Config().targets
+        own = {name.rpartition(".")[2] for name in linear_layers(model) if not name.startswith("media.")}
+        if self.config.targets == usual and (missing := sorted(set(usual or ()) - own)):
+            raise UsageError(
+                f"adapter.targets: ia3 trains gains of keys, values and the feed-forward ({', '.join(usual or ())}), and this model has no"
+                f" {', '.join(missing)}; name projections of its own with --adapter.targets: {', '.join(sorted(own))}"
+            )
+        super().inject(model)
 
     def layer(self, base: nn.Module, place: Place) -> Ia3Linear:
         """See ``LinearAdapter``. Raises ``UsageError`` for a pattern of ``feedforward`` that names no target."""
