@@ -54,7 +54,7 @@ class Ia3(LinearAdapter[Ia3Config]):
     """Trains the gains."""
 
     def inject(self, model: TrainModel) -> None:
-        """See ``LinearAdapter``. Raises ``UsageError`` for a model without the projections that the paper multiplies, unless others are named."""
+        """See ``LinearAdapter``. Raises ``UsageError`` for a model without the paper's projections, unless others are named."""
         usual = Ia3Config().targets
         own = {name.rpartition(".")[2] for name in linear_layers(model) if not name.startswith("media.")}
         if self.config.targets == usual and (missing := sorted(set(usual or ()) - own)):
