@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
@@ -112,7 +113,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
     (folder / name).symlink_to(outside)
     with suppress(MtError, OSError):
         build_csv(CsvConfig(), run=run(folder, first_step=1)).log(record(2))
-    with suppress(OSError):
+    with suppress(MtError):
         table.log(record(2))
         table.log(record(3, eval_loss=1.0))
     assert outside.read_text() == "precious"
@@ -150,6 +151,41 @@ def test_a_line_that_was_damaged_meanwhile_is_set_aside_when_the_table_widens(tm
     table.log(record(2, eval_loss=0.5))
     assert [row["step"] for row in rows(tmp_path)] == ["1", "2"]
     assert (tmp_path / "metrics.csv.damaged").read_bytes() == b"\xff\n"
+
+
+def test_lines_wait_for_a_disk_with_space_and_are_then_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One failure had left the tracker out for the rest of the run."""
+    table = build_csv(CsvConfig(), run=run(tmp_path))
+    table.log(record(1))
+
+    def full(path: str, flags: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mt_plugin_trackers.table.open_regular", full)
+        patched.setattr("mt_core.files.writing.open_new", full)
+        table.log(record(2))
+        table.log(record(3, eval_loss=0.5))
+        table.log(record(4))
+    assert [row["step"] for row in rows(tmp_path)] == ["1"]
+    table.log(record(5))
+    assert [(row["step"], row["eval_loss"]) for row in rows(tmp_path)] == [
+        ("1", ""),
+        ("2", ""),
+        ("3", "0.5"),
+        ("4", ""),
+        ("5", ""),
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr("mt_plugin_trackers.table.open_regular", full)
+        table.log(record(6))
+        table.close(failed=False)
+    said = capsys.readouterr().err
+    assert said.count("cannot be written: No space left on device") == 2
+    assert said.count("can be written again, and holds what was missing") == 1
+    assert "lacks the last 1 lines" in said
 
 
 def test_a_file_that_somebody_else_puts_there_meanwhile_stays_as_it_is(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
-from mt_core import MtConfig, MtError, StepRecord, TrackedRun
+from mt_core import MtConfig, MtError, StepRecord, TrackedRun, notice
 from mt_core.files import open_regular, replace_file
 
 from .service import id_file, keep_id, kept_id
@@ -17,6 +19,8 @@ from .service import id_file, keep_id, kept_id
 NAME = "csv"
 FIRST = "step"
 """First column of every table of this tracker."""
+MOST_WAITING = 100_000
+"""Lines that wait in memory for a disk with space; beyond that the oldest are given up."""
 DAMAGED = ".damaged"
 """Ending of the file that holds a table's damaged lines."""
 
@@ -30,28 +34,61 @@ class CsvConfig(MtConfig):
 class CsvTracker:
     """One line a step, one column a figure. A new figure (the first evaluation) widens the table, which is then written anew.
 
-    A table that is there is gone on with after ``first_step``. Raises ``MtError`` where the file is no table of this tracker.
+    A table that is there is gone on with after ``first_step``. Lines that cannot be written, as on a full disk, wait for the next step.
+    Raises ``MtError`` where the file is no table of this tracker.
     """
 
     def __init__(self, path: Path, *, first_step: int) -> None:
         self._path = path
         rows = [row for row in self._read() if int(row[FIRST]) <= first_step]
-        self._columns = list(dict.fromkeys(name for row in rows for name in row))
-        self._write_all(rows)
+        self._columns: list[str] = []
+        self._waiting: deque[dict[str, str]] = deque(maxlen=MOST_WAITING)
+        self._failing = False
+        self._write_all(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
     def log(self, record: StepRecord) -> None:
         """Append one line. Raises ``MtError`` where a new figure comes, and the file is no table of this tracker any more."""
-        row = {name: _digits(value) for name, value in record.as_dict().items()}
-        if new := [name for name in row if name not in self._columns]:
-            rows = self._read()  # and not kept in memory, which would grow with each step
-            self._columns += new
-            self._write_all([*rows, row])
-            return
-        with open(self._path, "ab", opener=open_regular) as file:
-            file.write(self._lines([row]))
+        self._waiting.append({name: _digits(value) for name, value in record.as_dict().items()})
+        self._catch_up()
 
     def close(self, *, failed: bool) -> None:
-        """Every line is written already."""
+        """Try once more what still waits; say how much of it is lost."""
+        if self._waiting:
+            self._catch_up()
+        if self._waiting:
+            notice(f"warning: {self._path} lacks the last {len(self._waiting):,} lines, which could not be written")
+
+    def _catch_up(self) -> None:
+        """Write what waits, with one warning where that fails, and one notice when it works again."""
+        try:
+            self._write_waiting()
+        except OSError as error:
+            if not self._failing:
+                notice(
+                    f"warning: {self._path} cannot be written: {error.strerror or error}; what is missing there is written as soon as it"
+                    " can be"
+                )
+            self._failing = True
+            return
+        self._waiting.clear()
+        if self._failing:
+            notice(f"notice: {self._path} can be written again, and holds what was missing")
+        self._failing = False
+
+    def _write_waiting(self) -> None:
+        known = set(self._columns)
+        if new := list(dict.fromkeys(name for row in self._waiting for name in row if name not in known)):
+            rows = self._read()  # and not kept in memory, which would grow with each step
+            self._write_all([*rows, *self._waiting], [*self._columns, *new])
+            return
+        with open(self._path, "ab", buffering=0, opener=open_regular) as file:
+            whole, rest = os.fstat(file.fileno()).st_size, _lines(self._waiting, self._columns)
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(whole)  # half a line would spoil the next one
+                raise
 
     def _read(self) -> list[dict[str, str]]:
         """Return the rows of the file, and set its damaged lines aside."""
@@ -61,16 +98,19 @@ class CsvTracker:
                 file.writelines(damaged)
         return rows
 
-    def _write_all(self, rows: Iterable[Mapping[str, str]]) -> None:
+    def _write_all(self, rows: Iterable[Mapping[str, str]], columns: list[str]) -> None:
+        """Write the table anew; ``columns`` are those of the table from then on, and stay as they were where that fails."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(self._path) as file:
-            file.write(self._lines([dict(zip(self._columns, self._columns, strict=True))] if self._columns else []))
-            file.write(self._lines(rows))
+            file.write(_lines([dict(zip(columns, columns, strict=True))] if columns else [], columns))
+            file.write(_lines(rows, columns))
+        self._columns = columns
 
-    def _lines(self, rows: Iterable[Mapping[str, str]]) -> bytes:
-        text = io.StringIO()
-        csv.DictWriter(text, self._columns, lineterminator="\n").writerows(rows)
-        return text.getvalue().encode()
+
+def _lines(rows: Iterable[Mapping[str, str]], columns: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.DictWriter(text, columns, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
 
 
 def _digits(value: float) -> str:
