@@ -33,7 +33,8 @@ def test_no_run_is_longer_than_checkpoints_have_names_for() -> None:
     assert count_steps(TrainConfig(epochs=MOST_STEPS), loader) == MOST_STEPS
     assert count_steps(TrainConfig(steps=MOST_STEPS), loader) == MOST_STEPS
     with pytest.raises(
-        UsageError, match=r"train.epochs=1e\+08 are 100,000,000 optimizer steps, and a run has at most 99,999,999"
+        UsageError,
+        match=r"train.epochs=1e\+08 are 100,000,000 optimizer steps or more, and a run has at most 99,999,999",
     ):
         count_steps(TrainConfig(epochs=MOST_STEPS + 1), loader)
     with pytest.raises(UsageError, match=r"train.epochs=1 are 100,000,000 optimizer steps"):

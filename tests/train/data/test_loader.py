@@ -115,6 +115,28 @@ def test_steps_of_a_million_epochs_of_padded_rows_are_counted_without_ordering_a
     assert loader([3] * 10, packing=False, global_batch_size=4).steps_in(1e6) == 3_000_000
 
 
+def test_steps_of_many_packed_epochs_are_exact_and_never_counted_in_silence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They took as long as packing all epochs, without a word: a slip in the number looked like a run that hangs."""
+    whole = loader([3] * 10, packing=True, sequence_len=16, global_batch_size=10)
+    monkeypatch.setattr("mt_train.data.loader.pack_window", None)
+    assert whole.steps_in(1e6) == 1_000_000, "all rows are one step, however they are packed"
+    many = loader([9, 8] * 10, packing=True, sequence_len=16, global_batch_size=2)
+    assert many.steps_in(1e9) >= 1e9, "more than a run may have are not counted"
+    monkeypatch.undo()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("mt_train.data.epoch.PATIENCE", -1.0)
+    rows = [
+        len(loader([9, 8] * 10, packing=True, sequence_len=16, global_batch_size=2).rows(epoch)) for epoch in range(9)
+    ]
+    assert many.steps_in(9) == sum(ceil(each / 2) for each in rows)
+    assert (
+        capsys.readouterr().err.count("notice: the steps of 9 epochs are counted by packing the rows of each; 1 took")
+        == 1
+    )
+
+
 @given(share=st.integers(1, 99), rows=st.integers(2, 400))
 def test_a_share_of_the_rows_is_held_out_to_the_row(share: int, rows: int) -> None:
     expected = max(1, floor(Fraction(share, 100) * rows))

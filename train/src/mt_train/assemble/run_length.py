@@ -38,7 +38,7 @@ def count_steps(config: TrainConfig, loader: HasEpochs) -> int:
     steps = config.steps or loader.steps_in(epochs)
     if steps > MOST_STEPS:
         raise UsageError(
-            f"train.epochs={epochs:g} are {steps:,} optimizer steps, and a run has at most {MOST_STEPS:,}; ask for fewer epochs, or"
+            f"train.epochs={epochs:g} are {steps:,} optimizer steps or more, and a run has at most {MOST_STEPS:,}; ask for fewer epochs, or"
             " set a larger --train.global-batch-size"
         )
     return steps

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mt_train.config.bounds import MOST_STEPS
+from mt_train.tracking.logs import first_notice
+
+PATIENCE = 10.0
+"""Seconds that the steps of packed epochs are counted without a word."""
 
 Group = tuple[int, ...]
 """The numbers of the samples in one row."""
@@ -63,3 +70,25 @@ class EpochRows:
         if number == len(self._begins) - 1:
             self._begins.append(self._begins[-1] + len(self._latest[1]))
         return self._latest[1]
+
+
+def count_packed_steps(rows: Callable[[int], EpochRows], epochs: int, rows_a_step: int, *, least_rows: int) -> int:
+    """Return the optimizer steps of so many epochs, each of which packs the samples in another order.
+
+    It takes as long as packing all of them, which is said after a while. Each epoch has ``least_rows`` or more: where these alone make
+    more steps than a run may have, they are returned, and nothing is packed.
+    """
+    least = -(-least_rows // rows_a_step)
+    if epochs * least > MOST_STEPS:
+        return epochs * least
+    steps, began, said = 0, time.monotonic(), False
+    for epoch in range(epochs):
+        steps += -(-len(rows(epoch)) // rows_a_step)
+        seconds = time.monotonic() - began
+        if seconds > PATIENCE and not said:
+            said, left = True, (epochs - epoch - 1) * seconds / (epoch + 1)
+            first_notice(
+                f"notice: the steps of {epochs:,} epochs are counted by packing the rows of each; {epoch + 1:,} took {seconds:,.0f} s, so"
+                f" that about {left:,.0f} s are left. --train.steps is known at once"
+            )
+    return steps

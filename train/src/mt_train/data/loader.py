@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mt_core.model_protocols import Objective
 from mt_train.config.data import PAD_MULTIPLE, Packing
-from mt_train.data.epoch import EpochRows, Group
+from mt_train.data.epoch import EpochRows, Group, count_packed_steps
 from mt_train.data.order import as_written, permutation
 from mt_train.data.packing import WINDOW, MediaLimit, group_by_length, pack_window, padded_size
 from mt_train.data.sample_rows import SampleRows
@@ -147,9 +147,11 @@ class Loader:
         return max(1, steps)
 
     def _steps_of_epochs(self, count: int) -> int:
-        if not self.packing:  # a row for each sample, in whatever order
-            return count * -(-len(self.samples) // self.global_batch_size)
-        return sum(-(-len(self.rows(epoch)) // self.global_batch_size) for epoch in range(count))
+        most = -(-len(self.samples) // self.global_batch_size)
+        if not self.packing or most == 1:  # a row for each sample, in whatever order; or one step for however few rows
+            return count * most
+        tokens = int(self.samples.lengths_of(np.arange(len(self.samples))).sum())
+        return count_packed_steps(self.rows, count, self.global_batch_size, least_rows=-(-tokens // self.sequence_len))
 
     def has(self, position: Position) -> bool:
         """Return whether an optimizer step can begin there."""
