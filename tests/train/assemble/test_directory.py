@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from mt_core.files import cache_root
 from mt_tools import evaluate
 from mt_train import Outcome, train
 from mt_train.assemble.directory import describe_directory, directory_of, path_from, working_in_directory
@@ -62,6 +64,25 @@ def test_a_run_that_goes_on_from_another_directory_reads_the_files_that_it_began
         "a path of the command itself starts where the command does"
     )
     assert read_manifest(find(began / "run"))["began"]["directory"] == str(began)
+
+
+def test_relative_paths_of_the_environment_start_where_the_command_does(
+    began: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``MT_CACHE=cache`` was another folder in the run than in the command before it."""
+    there = began.parent / "elsewhere"
+    monkeypatch.chdir(there)
+    given = {"MT_CACHE": "cache", "MT_PATHS": "~/paths.yaml", "PYTHONPATH": "plugins:/opt/more", "HF_HOME": "/hub"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    with working_in_directory(began / "run"):
+        assert Path.cwd() == began
+        assert cache_root() == there / "cache"
+        assert os.environ["PYTHONPATH"] == f"{there}/plugins:/opt/more"
+        assert (os.environ["MT_PATHS"], os.environ["HF_HOME"]) == ("~/paths.yaml", "/hub")
+        assert "HF_HUB_CACHE" not in os.environ
+    assert {name: os.environ[name] for name in given} == given
 
 
 def test_a_run_that_was_taken_elsewhere_reads_what_is_there_and_says_which_rows_are_others(

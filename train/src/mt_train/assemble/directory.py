@@ -16,6 +16,11 @@ from mt_train.checkpoint.manifest import read_manifest
 from mt_train.checkpoint.store import find
 from mt_train.tracking.logs import first_notice
 
+VARIABLES = (
+    *("MT_CACHE", "MT_PATHS", "PYTHONPATH", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"),
+    *("TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"),
+)
+"""Variables of the environment that are paths, or several with ``os.pathsep`` between: a relative one starts where the command does."""
 KEY = "began"
 """Key of a manifest: ``directory``, and ``run``, the place of the run's folder."""
 
@@ -71,8 +76,22 @@ def working_in_directory(folder: Path | None) -> Iterator[Path]:
         yield here
     else:
         first_notice(f"notice: relative paths of the run start in {directory}, where it began, and not in {started}")
-        os.chdir(directory)
-        try:
-            yield Path(started)
-        finally:
-            os.chdir(started)
+        with _variables_from(started):
+            os.chdir(directory)
+            try:
+                yield Path(started)
+            finally:
+                os.chdir(started)
+
+
+@contextmanager
+def _variables_from(started: str) -> Iterator[None]:
+    """Have the paths of the environment start in ``started``, also for processes that are started meanwhile."""
+    before = {name: value for name in VARIABLES if (value := os.environ.get(name))}
+    for name, value in before.items():
+        paths = (path if path.startswith("~") else os.path.join(started, path) for path in value.split(os.pathsep))
+        os.environ[name] = os.pathsep.join(paths)
+    try:
+        yield
+    finally:
+        os.environ.update(before)
