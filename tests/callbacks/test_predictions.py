@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from mt_core import CallbackContext, ConfigError, MtError
 from mt_core.plugins.host import PluginHost
 from mt_plugin_callbacks.predictions import Predictions, PredictionsConfig, scores
+from mt_plugin_callbacks.upload import Upload, UploadConfig
 from mt_train.plugins.resolve import resolve
 
 
@@ -66,5 +68,16 @@ def test_a_run_that_writes_no_texts_is_refused_on_paper() -> None:
 
 def test_a_run_without_a_folder_is_refused() -> None:
     context = CallbackContext(step=0, total_steps=9, output=None, evaluates=True)
-    with pytest.raises(MtError, match="needs held-out rows and a run folder"):
+    with pytest.raises(MtError, match=r"needs a run folder, and this run writes no files \(output none\)"):
         Predictions(PredictionsConfig()).on_run_start(context)
+    with pytest.raises(MtError, match="needs held-out rows, and this run has none"):
+        Predictions(PredictionsConfig()).on_run_start(replace(context, evaluates=False))
+
+
+@pytest.mark.parametrize("callback", [Predictions(PredictionsConfig()), Upload(UploadConfig(url="file:///nowhere"))])
+def test_steps_that_are_computed_again_are_neither_written_nor_copied(callback: Any) -> None:
+    """No run with one of them could be compared with itself: ``--replay`` has no folder."""
+    context = CallbackContext(step=2, total_steps=9, output=None, evaluates=True, predictions=({"text": "a"},))
+    callback.on_run_start(context)
+    for event in ("on_predict_end", "on_run_end"):
+        assert getattr(callback, event, lambda context: None)(context) is None

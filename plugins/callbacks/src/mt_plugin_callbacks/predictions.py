@@ -24,9 +24,16 @@ class Predictions:
         self._started = 0
 
     def on_run_start(self, context: CallbackContext) -> None:
-        """A resumed run writes later lines again. Raises ``MtError`` where no texts will come."""
-        if not context.evaluates or context.output is None:
-            raise MtError("callback predictions needs held-out rows and a run folder; this run lacks one of them")
+        """A resumed run writes later lines again, and one that only computes steps again (``--replay``) none. Raises ``MtError`` where no
+        texts will come."""
+        if not context.evaluates:
+            raise MtError(
+                "callback predictions needs held-out rows, and this run has none; set --data.eval, or leave it out"
+            )
+        if context.output is None:
+            if context.step == 0:
+                raise MtError("callback predictions needs a run folder, and this run writes no files (output none)")
+            return
         if _is_first(context):
             self._lines = StepLines(context.output / FILE)
             self._lines.cut_back(context.step)
