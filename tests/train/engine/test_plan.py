@@ -41,6 +41,23 @@ def test_every_stage_has_the_same_rows(world: int, parallel: dict[str, Any], ran
 
 
 @pytest.mark.parametrize(
+    ("stage", "dtype", "where"),
+    [
+        (3, "fp32", "at ZeRO 3"),
+        (0, "fp32", "at ZeRO 0"),
+        (1, "bf16", "in bf16 at ZeRO 1"),
+        (1, "fp32", ""),
+        (2, "bf16", ""),
+    ],
+)
+def test_a_reduction_that_deepspeed_does_not_read_is_said(stage: int, dtype: str, where: str) -> None:
+    asked = {"zero_optimization": {"use_multi_rank_bucket_allreduce": False}}
+    said = plan_of(2, {"zero_stage": stage, "deepspeed": asked}, dtype=dtype).notices
+    assert [f"use_multi_rank_bucket_allreduce is of no use {where};" in each for each in said] == [True] * bool(where)
+    assert not plan_of(2, {"zero_stage": stage}, dtype=dtype).notices
+
+
+@pytest.mark.parametrize(
     ("parallel", "dtype", "own"),
     [
         ({}, "bf16", True),

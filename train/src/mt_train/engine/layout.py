@@ -59,6 +59,18 @@ def wrong_offload(config: RunConfig) -> list[Fault]:
     return []
 
 
+def unused_reduction(config: RunConfig, dtype: str, stage: int) -> tuple[str, ...]:
+    """Say where DeepSpeed takes an option about the reduction of gradients, and does not read it: its optimizers differ by stage."""
+    reads_it = stage == 2 or (stage == 1 and dtype != "bf16")
+    if reads_it or config.parallel.deepspeed.zero_optimization.use_multi_rank_bucket_allreduce is not False:
+        return ()
+    where = f"in {dtype} at ZeRO {stage}" if stage == 1 else f"at ZeRO {stage}"
+    return (
+        f"parallel.deepspeed.zero_optimization.use_multi_rank_bucket_allreduce is of no use {where}; DeepSpeed reads it at ZeRO 2, in fp32"
+        " and fp16 also at 1",
+    )
+
+
 def too_many_stages(stages: int, layers: int, joined: int = 0) -> Fault:
     """Said on paper where the number of layers is known, else when the model is there; ``joined`` blocks are one with the first layer."""
     first = f"embedding with {joined} blocks behind which media are added, other" if joined else "embedding,"

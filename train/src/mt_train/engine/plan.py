@@ -171,6 +171,7 @@ def _settle_plan(config: RunConfig, world: int, device: str, offers: Sequence[Of
     if fault := layout.wrong_sequence(config, world // pipeline):
         faults.append(fault)
         sequence = 1
+    notices += layout.unused_reduction(config, dtype, stage)
     expert = parallel.expert
     if wrong := layout.wrong_expert(config, world // pipeline):
         faults.extend(wrong)
