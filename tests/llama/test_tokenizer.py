@@ -40,6 +40,8 @@ def tokenizer(file: Path, monkeypatch: pytest.MonkeyPatch) -> Llama3Tokenizer:
 def test_text_comes_back_and_offsets_cover_it(tokenizer: Llama3Tokenizer, text: str) -> None:
     ids, offsets = tokenizer.encode_with_offsets(text)
     assert tokenizer.decode(ids) == text
+    assert b"".join(tokenizer.token_bytes(each) or b"?" for each in ids) == text.encode()
+    assert tokenizer.token_bytes(tokenizer.special_ids["<|eot_id|>"]) is None
     assert ids == tokenizer.encode(text)
     assert len(ids) == len(offsets)
     assert offsets == sorted(offsets)

@@ -83,11 +83,12 @@ def test_the_likeliest_tokens_are_named_as_in_their_place() -> None:
     assert [list(top) for top in found["top_logprobs"]] == [["The", "dog"], [" dog", " ran"]]
 
 
-def test_a_chat_has_bytes_of_whole_characters_alone() -> None:
+def test_a_chat_has_the_bytes_of_each_token_which_add_up_to_the_text() -> None:
+    """Those of a token that is a part of a character, too, as OpenAI has them; the end token has none."""
     told = chat_scores(TokenTexts(ByteTokenizer()), [score(token, ord("b"), 0xC3) for token in [*"aé".encode(), 257]])
     assert [entry["token"] for entry in told["content"]] == ["a", "token_id:195", "token_id:169", "token_id:257"]
-    assert [entry["bytes"] for entry in told["content"]] == [[97], None, None, None]
-    assert [[top["bytes"] for top in entry["top_logprobs"]] for entry in told["content"]] == [[[98], None]] * 4
+    assert [entry["bytes"] for entry in told["content"]] == [[97], [0xC3], [0xA9], None]
+    assert [[top["bytes"] for top in entry["top_logprobs"]] for entry in told["content"]] == [[[98], [0xC3]]] * 4
     inner = metaspace()
     told = chat_scores(TokenTexts(as_ours(inner)), [score(token) for token in ids_of(inner, "▁The", "▁dog")])
     assert [(entry["token"], bytes(entry["bytes"])) for entry in told["content"]] == [

@@ -89,6 +89,17 @@ def test_special_tokens_give_no_text(tokenizer: Any) -> None:
     assert tokenizer.decode(ids) == "some text"
 
 
+def test_the_bytes_of_tokens_are_parts_of_the_text(tokenizer: Any) -> None:
+    """Where a token is bytes, as those are that a character is written in which the vocabulary lacks."""
+    text = "東🙂"
+    ids = tokenizer.encode(text)
+    found = [tokenizer.token_bytes(each) for each in ids]
+    written = [part for part in found if part is not None]
+    assert b"".join(written) == text.encode()
+    for special in (tokenizer.eos_id, tokenizer.size, tokenizer.size + 9):
+        assert tokenizer.token_bytes(special) is None
+
+
 def test_an_id_of_a_larger_embedding_is_decoded_without_an_error(tokenizer: Any) -> None:
     assert tokenizer.decode([*tokenizer.encode("ab"), tokenizer.size, tokenizer.size + 4000]).startswith("ab")
 

@@ -81,6 +81,10 @@ class Llama3Tokenizer:
         """Text of the ids; special tokens give none."""
         return str(self._encoding.decode([token for token in ids if token < self._first_special], errors="replace"))
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token, also where they are a part of a character; ``None`` for a special one."""
+        return self._encoding.decode_single_token_bytes(token) if 0 <= token < self._first_special else None
+
 
 def _pieces(text: str) -> Iterator[str]:
     """Yield the text in the pieces that are encoded by themselves; a short one is its only piece."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from mt_core import Tokenizer
 from mt_train.generation import GrowingText, TokenScore
@@ -11,6 +11,15 @@ from mt_train.generation import GrowingText, TokenScore
 LOWEST = -9999.0
 """OpenAI's log-probability of a token that cannot be; JSON has no infinity."""
 _INCOMPLETE = "\ufffd"
+
+
+@runtime_checkable
+class HasTokenBytes(Protocol):
+    """A tokenizer that knows the bytes of tokens which are only a part of a character."""
+
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token; ``None`` for one that has none, or whose text is not made of bytes."""
+        ...
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
@@ -58,6 +67,12 @@ class TokenTexts:
             text, before = self._tokenizer.decode([token]), ""
         return _whole(text[len(before) :])
 
+    def encode(self, token: int) -> bytes | None:
+        """Return the bytes of a token in the next place, which together are the answer in UTF-8; ``None`` where they are not known."""
+        if (text := self.text(token)) is not None:
+            return text.encode()
+        return self._tokenizer.token_bytes(token) if isinstance(self._tokenizer, HasTokenBytes) else None
+
     def name(self, token: int) -> str:
         """Return the text of a token, or ``token_id:N``."""
         return _name(token, self.text(token))
@@ -90,9 +105,9 @@ def chat_scores(texts: TokenTexts, scores: Sequence[TokenScore]) -> dict[str, An
 
 
 def _entry(texts: TokenTexts, token: int, logprob: float) -> dict[str, Any]:
-    text = texts.text(token)
-    told = None if text is None else list(text.encode())
-    return {"token": _name(token, text), "logprob": max(logprob, LOWEST), "bytes": told}
+    content = texts.encode(token)
+    told = None if content is None else list(content)
+    return {"token": texts.name(token), "logprob": max(logprob, LOWEST), "bytes": told}
 
 
 def empty_scores() -> dict[str, list[Any]]:

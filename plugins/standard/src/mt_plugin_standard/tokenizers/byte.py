@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from mt_core import DataError, MtConfig
 
+_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+"""Piece for a byte of a character that the vocabulary lacks."""
 _SPECIAL = ("<|begin|>", "<|end|>", "<|pad|>")
 """Names that begin, end and padding have in a Hugging Face tokenizer."""
 
@@ -39,6 +42,10 @@ class ByteTokenizer:
             "utf-8", errors="replace"
         )
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the byte that a token is; ``None`` for a special one."""
+        return bytes([token]) if token < 256 else None
+
     def save(self, folder: Path) -> None:
         """Write the same tokens as a Hugging Face tokenizer: byte-level BPE without a merge."""
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -54,6 +61,16 @@ class ByteTokenizer:
         PreTrainedTokenizerFast(tokenizer_object=inner, bos_token=bos, eos_token=eos, pad_token=pad).save_pretrained(
             folder
         )
+
+
+def bytes_of_piece(piece: str, decoders: Set[str]) -> bytes | None:
+    """Return the bytes that a piece of a vocabulary stands for, by the steps of its decoder; ``None`` where these do not say it."""
+    if "ByteFallback" in decoders and (byte := _FALLBACK.fullmatch(piece)):
+        return bytes.fromhex(byte[1])
+    if "ByteLevel" in decoders:
+        values = {character: value for value, character in enumerate(byte_characters())}
+        return bytes(map(values.__getitem__, piece)) if values.keys() >= set(piece) else None
+    return None
 
 
 def byte_characters() -> list[str]:

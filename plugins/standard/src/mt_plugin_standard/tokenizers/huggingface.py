@@ -18,7 +18,7 @@ from mt_core.weights import RowInit
 
 from .additions import add_tokens, grown_size
 from .begin import ALWAYS, AUTO, NONE, begin_of, set_begin
-from .byte import utf8
+from .byte import bytes_of_piece, utf8
 from .faults import catch_panics, panics, try_once
 from .huggingface_config import HuggingFaceConfig
 
@@ -189,6 +189,19 @@ class HuggingFaceTokenizer:
         """Decode as ``decode`` does, with the special tokens spelt out: for people who look at a sample."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
+
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token whose decoder says them, also where they are a part of a character; ``None`` for any other."""
+        if token in self._inner.added_tokens_decoder or not self._inner.is_fast:
+            return None
+        piece = self._inner.convert_ids_to_tokens(token)
+        return None if piece is None else bytes_of_piece(piece, self._decoders)
+
+    @cached_property
+    def _decoders(self) -> frozenset[str]:
+        from .token_offsets import steps
+
+        return frozenset(step["type"] for step in steps(self._inner.backend_tokenizer.decoder))
 
     def pieces(self) -> dict[int, str]:
         """Return what the vocabulary has under each id."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from mt_core import DataError, MtConfig, MtError
 from mt_plugin_standard.tokenizers.file_check import check_tokenizer
 
-from .byte import utf8
+from .byte import bytes_of_piece, utf8
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -68,6 +68,11 @@ class SentencePieceTokenizer:
         unknown = self._processor.unk_id()
         text: str = self._processor.decode([token if 0 <= token < self.size else unknown for token in ids])
         return text
+
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the byte of a character that the model lacks; ``None`` for every other token."""
+        is_byte = 0 <= token < self.size and self._processor.is_byte(token)
+        return bytes_of_piece(self._processor.id_to_piece(token), {"ByteFallback"}) if is_byte else None
 
     def pieces(self) -> dict[int, str]:
         """Return what the vocabulary has under each id."""
