@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_tokenizers
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
 from mt_core import DataError, ManyOffsets, MtError
 from mt_core.protocols import Tokenizer
+from mt_plugin_standard.tokenizers.huggingface import HuggingFaceTokenizer
 from mt_tools.cli.data import main
+from mt_train.generation.text import TextStream
 
 any_text = (
     st.text(max_size=60)
@@ -98,6 +103,32 @@ def test_the_bytes_of_tokens_are_parts_of_the_text(tokenizer: Any) -> None:
     assert b"".join(written) == text.encode()
     for special in (tokenizer.eos_id, tokenizer.size, tokenizer.size + 9):
         assert tokenizer.token_bytes(special) is None
+
+
+def test_a_text_that_ends_within_a_character_keeps_those_before_it(tokenizer: Any) -> None:
+    ids = tokenizer.encode(text := "a🙂é🙂")
+    for count in range(len(ids) + 1):
+        assert text.startswith(tokenizer.decode(ids[:count]).rstrip("\ufffd"))
+
+
+def test_bytes_that_are_no_text_together_are_decoded_as_sentencepiece_does() -> None:
+    """As Llama 2's files ask for it, the whole run was U+FFFD: a stream had shown a character that the whole text lacked."""
+    inner = tiny_tokenizers.metaspace(["▁dog", "o", "▁東"])
+    ours = HuggingFaceTokenizer(PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>"), Path(), {}, "mean")
+    pieces = [*(f"<0x{byte:02X}>" for byte in "é🙂".encode()), "▁dog", "o", "▁東", "▁", "<s>"]
+    for seed in range(300):
+        drawn = random.Random(seed)
+        ids = [inner.token_to_id(drawn.choice(pieces)) for _ in range(drawn.randint(1, 70))]
+        parts: list[str] = []
+        stream = TextStream(ours, show=parts.append)
+        for each in ids:
+            stream.push(each)
+        assert stream.close() == "".join(parts) == ours.decode(ids)
+        theirs = inner.decode(ids, skip_special_tokens=True)
+        assert ours.decode(ids) == theirs or "\ufffd" in theirs
+    smile = [inner.token_to_id(f"<0x{byte:02X}>") for byte in "🙂".encode()]
+    assert ours.decode([*smile, smile[0], smile[1]]) == "🙂\ufffd\ufffd"
+    assert ours.decode([smile[1]] * 5000) == "\ufffd" * 5000
 
 
 def test_an_id_of_a_larger_embedding_is_decoded_without_an_error(tokenizer: Any) -> None:

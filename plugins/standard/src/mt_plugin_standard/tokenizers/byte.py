@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import groupby
 from pathlib import Path
 
 from mt_core import DataError, MtConfig
 
 _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 """Piece for a byte of a character that the vocabulary lacks."""
+_BROKEN = "\ufffd"
 _SPECIAL = ("<|begin|>", "<|end|>", "<|pad|>")
 """Names that begin, end and padding have in a Hugging Face tokenizer."""
 
@@ -71,6 +73,29 @@ def bytes_of_piece(piece: str, decoders: Set[str]) -> bytes | None:
         values = {character: value for value, character in enumerate(byte_characters())}
         return bytes(map(values.__getitem__, piece)) if values.keys() >= set(piece) else None
     return None
+
+
+def join_bytes(pieces: Iterable[str]) -> Iterator[str]:
+    """Give the pieces of a text to a decoder with byte fallback, where neighbours that are bytes are no text together.
+
+    It would decode all of them to U+FFFD, whole characters too. As in SentencePiece each byte alone does, that is no part of one.
+    """
+    for is_byte, run in groupby(pieces, lambda piece: _FALLBACK.fullmatch(piece) is not None):
+        found = list(run)
+        content = b"".join(bytes.fromhex(piece[3:5]) for piece in found) if is_byte else b""
+        text = _decode(content)
+        yield from [text] if _BROKEN in text else found
+
+
+def _decode(content: bytes) -> str:
+    """Return the text of the bytes; U+FFFD for each that is no part of a character."""
+    found: list[str] = []
+    while True:
+        try:
+            return "".join([*found, content.decode()])
+        except UnicodeDecodeError as error:
+            found += [content[: error.start].decode(), _BROKEN * (error.end - error.start)]
+            content = content[error.end :]
 
 
 def byte_characters() -> list[str]:

@@ -18,7 +18,7 @@ from mt_core.weights import RowInit
 
 from .additions import add_tokens, grown_size
 from .begin import ALWAYS, AUTO, NONE, begin_of, set_begin
-from .byte import bytes_of_piece, utf8
+from .byte import bytes_of_piece, join_bytes, utf8
 from .faults import catch_panics, panics, try_once
 from .huggingface_config import HuggingFaceConfig
 
@@ -182,6 +182,9 @@ class HuggingFaceTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special tokens, and ids beyond the vocabulary (of a padded embedding), give none."""
         text: str = self._inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        if "\ufffd" in text and self._inner.is_fast and "ByteFallback" in self._decoders:
+            pieces = self._inner.convert_ids_to_tokens(list(ids), skip_special_tokens=True)
+            text = self._inner.backend_tokenizer.decoder.decode([*join_bytes(filter(None, pieces))])
         return text
 
     @catch_panics
