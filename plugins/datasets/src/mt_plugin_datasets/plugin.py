@@ -26,6 +26,7 @@ from .sets.build import (
 from .sets.table import SETS
 from .streaming import StreamConfig, build_stream
 from .tokens import TokensConfig, build_tokens, token_files
+from .webdataset import WebDatasetConfig, build_shards, shard_files
 
 
 @hookimpl
@@ -90,6 +91,14 @@ def _formats() -> list[Component]:
             build=build_mds,
             summary="MosaicML's shards (index.json and .mds), uncompressed or zstd",
             source="https://github.com/mosaicml/streaming",
+        ),
+        DatasetComponent(
+            name="webdataset",
+            config=WebDatasetConfig,
+            files=shard_files,
+            build=build_shards,
+            summary="WebDataset's shards: samples in .tar files, with text, JSON, labels, images and sounds",
+            source="https://github.com/webdataset/webdataset",
         ),
     ]
 
