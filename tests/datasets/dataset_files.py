@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +85,22 @@ def arrow(kind: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def npy() -> bytes:
-    import io
+def shard(members: Mapping[str, bytes], **options: Any) -> bytes:
+    """A tar of these members."""
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", **options) as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return sink.getvalue()
 
+
+def samples() -> bytes:
+    return shard({f"{number:04}.json": json.dumps(row).encode() for number, row in enumerate(ROWS)})
+
+
+def npy() -> bytes:
     sink = io.BytesIO()
     np.save(sink, np.arange(300, dtype=np.uint16) % 50)
     return sink.getvalue()
@@ -107,6 +122,8 @@ FORMATS: dict[str, tuple[str, str, Callable[[], bytes], dict[str, Any]]] = {
     "parquet": ("parquet", "a.parquet", parquet, {}),
     "arrow file": ("arrow", "a.arrow", lambda: arrow("file"), {}),
     "arrow stream": ("arrow", "b.arrow", lambda: arrow("stream"), {}),
+    "tar": ("webdataset", "a.tar", samples, {}),
+    "tar.gz": ("webdataset", "a.tar.gz", lambda: gzip.compress(samples(), mtime=0), {}),
     "npy": ("tokens", "a.npy", npy, {"end_id": 7}),
     "bin": ("tokens", "a.bin", lambda: (np.arange(300) % 50).astype("<u2").tobytes(), {"end_id": 7}),
 }

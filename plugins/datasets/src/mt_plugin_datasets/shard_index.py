@@ -7,12 +7,10 @@ An index is under a name that is made of its shard's path, size, times and inode
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
 import time
-import zipfile
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -38,8 +36,11 @@ _BUFFER = 4096
 _SETTLED_SECONDS = 2.0
 """A shard that changed later than so long ago may change again within the resolution of its time: its index is not kept."""
 
+_DIGEST = 32
+"""Bytes of the SHA-256 in front of a kept index."""
+
 _OLD_SECONDS = 90 * 24 * 3600.0
-_NAME = re.compile(r"[0-9a-f]{40}\.npz")
+_NAME = re.compile(r"[0-9a-f]{40}\.index")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,16 +88,20 @@ def stamp_of(path: Path) -> tuple[str | int, ...]:
     return str(path.absolute()), now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino, now.st_dev
 
 
-@cache
 def content_of(path: Path) -> Path:
     """Return the shard itself, or its decompressed copy, which is made once in a process. Raises ``DataError``, ``OSError``."""
+    return _decompress(path, stamp_of(path))
+
+
+@cache
+def _decompress(path: Path, stamp: tuple[str | int, ...]) -> Path:
     return decompressed_path(path)
 
 
 def load_index(path: Path) -> ShardIndex:
     """Return the index of a shard, from the cache, or made and kept there. Raises ``DataError`` for a shard that is not whole."""
     stamp = stamp_of(path)
-    saved = cache_root() / FOLDER / f"{hashlib.sha256(repr((_VERSION, *stamp)).encode()).hexdigest()[:40]}.npz"
+    saved = cache_root() / FOLDER / f"{hashlib.sha256(repr((_VERSION, *stamp)).encode()).hexdigest()[:40]}.index"
     if (found := _read(saved)) is not None:
         return found
     made = _make(path)
@@ -155,27 +160,30 @@ def _read(saved: Path) -> ShardIndex | None:
     import numpy as np
 
     try:
-        with np.load(saved, allow_pickle=False) as found:
-            about = json.loads(found["about"].tobytes())
-            index = ShardIndex(found["places"], found["names"].tobytes(), found["begins"], about)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        content = saved.read_bytes()
+    except OSError:
+        return None
+    digest, packed = content[:_DIGEST], content[_DIGEST:]
+    if hashlib.sha256(packed).digest() != digest:
         return None
     with suppress(OSError):  # the cache of somebody else
         os.utime(saved)
-    return index
+    head, _, rest = zlib.decompress(packed).partition(b"\n")
+    about, members, samples = json.loads(head)
+    places = np.frombuffer(rest, "<i8", 3 * members).reshape(-1, 3)
+    begins = np.frombuffer(rest, "<i8", samples + 1, places.nbytes)
+    return ShardIndex(places, rest[places.nbytes + begins.nbytes :], begins, about)
 
 
 def _save(index: ShardIndex, saved: Path) -> None:
-    import numpy as np
-
-    content = io.BytesIO()
-    names, about = (np.frombuffer(each, np.uint8) for each in (index.names, json.dumps(index.about).encode()))
-    np.savez_compressed(content, places=index.places, names=names, begins=index.begins, about=about)
+    head = json.dumps([index.about, len(index.places), index.samples]).encode()
+    arrays = (each.astype("<i8").tobytes() for each in (index.places, index.begins))
+    packed = zlib.compress(b"".join([head, b"\n", *arrays, index.names]), 1)
     with suppress(OSError):  # headers are read again then, which costs time alone
         saved.parent.mkdir(parents=True, exist_ok=True)
         _remove_old(saved.parent)
         with replace_file(saved, by_many=True) as file:
-            file.write(content.getbuffer())
+            file.write(hashlib.sha256(packed).digest() + packed)
 
 
 @cache

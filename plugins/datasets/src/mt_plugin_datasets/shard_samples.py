@@ -13,7 +13,7 @@ from typing import Any
 from mt_core import DataError, Row
 from mt_core.files import MOST_ROW_BYTES
 
-from .shard_index import content_of, load_index, split_name
+from .shard_index import content_of, load_index, split_name, stamp_of
 from .shard_values import JSON, MEDIA, field_of, is_read, kind_of, read_value, too_large, unpack
 from .tar_headers import Member
 
@@ -43,6 +43,7 @@ class Shard:
     """A shard that is open, until nobody has it any more. Processes that are forked may share it: reading moves no place in the file."""
 
     def __init__(self, path: Path) -> None:
+        stamp = stamp_of(path)
         self.path, self.index = path, load_index(path)
         try:
             self._handle = os.open(content_of(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -50,6 +51,8 @@ class Shard:
             raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Put it back") from error
         weakref.finalize(self, os.close, self._handle)
         self._version = self._now()
+        if stamp_of(path) != stamp:
+            raise _changed(path)
 
     def row(self, number: int, form: SampleForm) -> Row:
         """One sample; sample 12 has the id ``shard:12``. Raises ``DataError`` with its place and member for one that cannot be used."""
@@ -84,9 +87,7 @@ class Shard:
             more = os.pread(self._handle, member.size - len(content), member.start + len(content))
             content = content + more if more else b""
         if len(content) != member.size or self._now() != self._version:
-            raise DataError(
-                f"{self.path.absolute()} changed while it was in use. Leave the data as it is during a run, and start again"
-            )
+            raise _changed(self.path)
         return content
 
     def _now(self) -> tuple[int, int]:
@@ -108,6 +109,12 @@ def _add_member(row: dict[str, Any], ending: str, content: bytes, place: str, fo
     if twice := next((key for key in found if key in row), None):
         raise _twice(place, twice)
     row.update(found)
+
+
+def _changed(path: Path) -> DataError:
+    return DataError(
+        f"{path.absolute()} changed while it was in use. Leave the data as it is during a run, and start again"
+    )
 
 
 def _twice(place: str, name: str) -> DataError:

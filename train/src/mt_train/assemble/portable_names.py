@@ -14,6 +14,8 @@ from mt_core.config.base import MtConfig
 from mt_core.files import is_remote
 from mt_train.plugins.hub import folder_of
 
+_BRACES = re.compile(r"\{[^{}]*(?:\.\.|,)[^{}]*\}")
+"""Part of a pattern of files that some datasets have: ``{00..12}``, ``{a,b}``."""
 _VERSION = re.compile(r"[0-9a-f]{16}-(?=.)")
 """Prefix of a copy of a file behind an address, before the file's own name."""
 
@@ -44,7 +46,8 @@ def exists(value: str) -> bool:
 
 def stands_for_rows(value: str) -> bool:
     """Return whether an option of a dataset stands for files: one that exists, an address, or a pattern of some."""
-    return exists(value) or is_remote(value) or (glob.has_magic(value) and _matches(value))
+    pattern = _BRACES.sub("*", value)
+    return exists(value) or is_remote(value) or (glob.has_magic(pattern) and _matches(pattern))
 
 
 def _matches(pattern: str) -> bool:

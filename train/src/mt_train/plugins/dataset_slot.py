@@ -20,8 +20,11 @@ READERS = {
     ".arrow": "arrow",
     ".txt": "text",
     ".md": "text",
+    ".tar": "webdataset",
 }
 """Ending of a file → the dataset that reads it."""
+ARCHIVES = READERS[".tar"]
+"""The dataset of archives, which may also be the media of the rows in the files beside them."""
 MARKED_FOLDERS = (
     ({"dataset_dict.json"}, "hf"),  # save_to_disk of several splits,
     ({"dataset_info.json", "state.json"}, "hf"),  # and of one
@@ -73,6 +76,8 @@ def reader_of(given: Mapping[str, Any]) -> str | None:
     listed = [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else []
     folders = [_names(path) for path in listed if isinstance(path, str)]
     readers = {reader for names in folders for reader in _readers(names)} - {None}
+    if len(readers) > 1:
+        readers.discard(ARCHIVES)
     return readers.pop() if len(readers) == 1 else None
 
 
