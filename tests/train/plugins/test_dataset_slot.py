@@ -23,6 +23,8 @@ HOST = load_plugins()
         ("a.v2.parquet", "parquet"),
         ("a.txt.gz", "text"),
         ("s3://bucket/part-*.jsonl.zst", "jsonl"),
+        ("data/{00000..00127}.tar", "webdataset"),
+        ("a.tar.gz", "webdataset"),
         (["a.csv", "b.csv"], "csv"),
         (["a.csv", "b.jsonl"], None),
         ("a.bin", None),
@@ -53,6 +55,8 @@ def test_a_folder_is_read_by_what_lies_in_it(tmp_path: Path) -> None:
         (["state.json"], "jsonl"),
         (["index.json", "shard.00000.mds.zstd"], "mds"),
         (["index.json", "rows.json"], "jsonl"),
+        (["0.tar", "1.tar"], "webdataset"),
+        (["rows.jsonl", "pictures.tar"], "jsonl"),  # whose rows name members of the archive
     ],
 )
 def test_what_libraries_write_is_told_by_the_names_of_its_files(names: list[str], reader: str, tmp_path: Path) -> None:
