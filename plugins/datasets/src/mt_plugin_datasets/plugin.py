@@ -31,10 +31,10 @@ from .webdataset import WebDatasetConfig, build_shards, shard_files
 
 @hookimpl
 def mt_datasets() -> list[Component]:
-    return [*_formats(), *_others(), *_sets()]
+    return [*_tables(), *_prepared(), *_others(), *_sets()]
 
 
-def _formats() -> list[Component]:
+def _tables() -> list[Component]:
     return [
         DatasetComponent(
             name="csv",
@@ -68,6 +68,11 @@ def _formats() -> list[Component]:
             summary="Arrow IPC files and streams, memory-mapped",
             source="https://arrow.apache.org/docs/format/Columnar.html",
         ),
+    ]
+
+
+def _prepared() -> list[Component]:
+    return [
         DatasetComponent(
             name="tokens",
             config=TokensConfig,

@@ -48,9 +48,9 @@ class ShardIndex:
     """Members of the samples of a shard, as arrays."""
 
     places: Any
-    """Of each member its first byte, its bytes, and where its name ends in ``names`` (members, 3; int64).
+    """First byte, bytes, and end of the name in ``names`` of each member (members, 3; int64).
 
-    -1 - n bytes are those of what is no regular file; ``about["kinds"][n]`` says what it is.
+    A member that is no regular file has -1 - n bytes, where ``about["kinds"][n]`` says what it is.
     """
     names: bytes
     begins: Any

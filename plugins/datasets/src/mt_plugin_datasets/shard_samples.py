@@ -26,7 +26,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class SampleForm:
-    """What of a sample becomes a row, and under which names."""
+    """Choice of the members of a sample that become a row, and of names for them."""
 
     endings: tuple[str, ...] = ()
     """Endings of the members that are read; empty for all that are known."""

@@ -102,7 +102,7 @@ def _text(field: bytes) -> str:
 
 
 def _extended(kind: str, content: bytes, place: int, path: Path) -> dict[str, str]:
-    """What an extended header says of the next member; nothing where it is of all members, or the target of a link."""
+    """Return the facts of an extended header about the next member; none where it is of all members, or the target of a link."""
     if kind == _LONG_NAME:
         return {"path": _text(content)}
     if kind != _PAX:

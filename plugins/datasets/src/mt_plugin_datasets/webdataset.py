@@ -76,7 +76,7 @@ class WebDatasetConfig(FileConfig):
 
     @property
     def form(self) -> SampleForm:
-        """What of a sample becomes a row."""
+        """Return the choice of members, and their names, for readers of samples."""
         return SampleForm(self.endings, self.text_field, tuple(self.fields.items()))
 
 
