@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from dataset_files import FORMATS
+from dataset_files import FORMATS, shard
 
 from mt_conformance import BaseDatasetConformance
 from mt_plugin_datasets import plugin
@@ -57,6 +57,23 @@ class TestStream(BaseDatasetConformance):
     def bad_options_in(self, folder: Path) -> dict[str, Any]:
         (folder / "rows.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n{"text": \n{"text": "c"}\n')
         return {"path": str(folder / "rows.jsonl")}
+
+
+class TestShards(BaseDatasetConformance):
+    plugin, name, bad_row = plugin, "webdataset", "a.tar:3, 2.txt:1"
+    options: ClassVar[dict[str, Any]] = {}
+
+    def options_in(self, folder: Path) -> dict[str, Any]:
+        (folder / "a.tar").write_bytes(shard({f"{number}.txt": b"text %d" % number for number in range(11)}))
+        return {"path": str(folder / "a.tar"), **self.options}
+
+    def bad_options_in(self, folder: Path) -> dict[str, Any]:
+        (folder / "a.tar").write_bytes(shard({"0.txt": b"a", "1.txt": b"b", "2.txt": b"\xff", "3.txt": b"c"}))
+        return {"path": str(folder / "a.tar"), **self.options}
+
+
+class TestStreamedShards(TestShards):
+    options: ClassVar[dict[str, Any]] = {"streaming": True}
 
 
 class TestMix(BaseDatasetConformance):
