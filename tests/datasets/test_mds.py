@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from dataset_files import open_dataset, rows_of
 
 from mt_core import DataError
@@ -81,6 +83,25 @@ def test_a_merged_index_names_shards_in_folders_below_which_are_read_once(
     assert len(rows) == 36
 
 
+def test_a_column_of_ids_leaves_rows_the_ids_of_their_places(tmp_path: Path) -> None:
+    """As in every other format: several samples may say the same, and messages name places."""
+    shutil.copytree(FIXTURES / "plain", tmp_path / "a")
+    with_index(lambda shard: shard["column_names"].__setitem__(shard["column_names"].index("n"), "id"))(tmp_path / "a")
+    assert open_dataset("mds", path=tmp_path / "a").row(1)["id"] == f"{tmp_path}/a/index.json:2"
+
+
+def test_a_value_of_json_that_is_too_deep_is_a_bad_row(tmp_path: Path) -> None:
+    text = b"[" * 100_000
+    shard = struct.pack("<3I", 1, 12, 16 + len(text)) + struct.pack("<I", len(text)) + text
+    (tmp_path / "a.mds").write_bytes(shard)
+    file = {"basename": "a.mds", "bytes": len(shard), "hashes": {}}
+    about = {"format": "mds", "version": 2, "compression": None, "samples": 1, "raw_data": file, "zip_data": None}
+    about |= {"column_names": ["a"], "column_encodings": ["json"], "column_sizes": [None]}
+    (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": [about]}))
+    with pytest.raises(DataError, match=r"index\.json:1: a\.mds is damaged \(maximum recursion depth"):
+        open_dataset("mds", path=tmp_path).row(0)
+
+
 def test_columns_that_may_run_code_are_refused() -> None:
     with pytest.raises(DataError, match="has columns of pkl, which are not read: pickles may run code"):
         open_dataset("mds", path=FIXTURES / "pickled")
@@ -99,6 +120,21 @@ def with_shard(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         path = folder / "shard.00000.mds.zstd"
         path.write_bytes(change(path.read_bytes()))
+
+    return write
+
+
+def with_head(size: bytes) -> Callable[[Path], None]:
+    """Let the frame of a shard say another size of its content, and its index the hashes of nothing."""
+
+    def write(folder: Path) -> None:
+        data = (folder / "shard.00000.mds.zstd").read_bytes()
+        plain = zstandard.ZstdDecompressor().decompress(data)
+        packed = zstandard.ZstdCompressor(write_content_size=False).compress(plain)
+        assert packed[4] & 0b11100000 == 0, "no size, and a window"
+        packed = packed[:4] + bytes([packed[4] | 0b11000000]) + packed[5:6] + size + packed[6:]
+        (folder / "shard.00000.mds.zstd").write_bytes(packed)
+        with_index(lambda shard: shard["zip_data"].update(bytes=len(packed), hashes={}))(folder)
 
     return write
 
@@ -135,6 +171,23 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "fewer samples": (with_index(lambda shard: shard.update(samples=2)), "has not the 2 samples"),
     "another size": (with_index(lambda shard: shard["raw_data"].update(bytes=5)), "is damaged: "),
+    "an array of another type": (
+        with_index(lambda shard: shard["column_encodings"].__setitem__(1, "ndarray:object:3")),
+        "has columns of ndarray:object:3, which are not read",
+    ),
+    "no size": (with_index(lambda shard: shard["raw_data"].pop("bytes")), "is no index of MDS shards: KeyError"),
+    "no file": (with_index(lambda shard: shard.update(raw_data={})), "is no index of MDS shards: KeyError"),
+    "samples beyond number": (with_index(lambda shard: shard.update(samples=2**70)), "is no count"),
+    "fewer samples than none": (with_index(lambda shard: shard.update(samples=-3)), "-3 is no count"),
+    "two columns of a name": (
+        with_index(lambda shard: shard["column_names"].__setitem__(1, shard["column_names"][0])),
+        "two columns of one name",
+    ),
+    "an index that is too deep": (
+        lambda folder: (folder / "index.json").write_text("[" * 100_000) and None,
+        "is no index of MDS shards: RecursionError",
+    ),
+    "a size of terabytes": (with_head((1 << 42).to_bytes(8, "little")), "is damaged"),
     "other columns": (with_index(lambda shard: shard["column_sizes"].__setitem__(1, 8)), "index.json:1: .* is damaged"),
 }
 

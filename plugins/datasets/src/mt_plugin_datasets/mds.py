@@ -24,6 +24,7 @@ from mt_core.files import FileConfig
 
 from .load_cache import LoadCache
 
+_PIECE = 1 << 20
 _KNOWN_HASHES = ("sha256", "sha1", "md5", "blake2b", "blake2s")
 
 
@@ -73,8 +74,8 @@ class MdsRows:
         inner = index - self._begins[number]
         name = f"{shard.index}:{shard.first + inner + 1}"
         try:
-            return {"id": name, **dict(self._columns(shard, content, inner))}
-        except (ValueError, struct.error, KeyError, IndexError) as error:
+            return {**dict(self._columns(shard, content, inner)), "id": name}
+        except (ValueError, struct.error, KeyError, IndexError, RecursionError) as error:
             raise DataError(f"{name}: {shard.path.name} is damaged ({error}). Fetch it again") from error
 
     def _columns(self, shard: _Shard, content: bytes, number: int) -> list[tuple[str, Any]]:
@@ -151,11 +152,11 @@ def _read_index(path: Path) -> list[_Shard]:
     """The shards of an index. Raises ``DataError`` for what is no index, and for what is not read."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        firsts = accumulate((int(each["samples"]) for each in told["shards"]), initial=0)
+        firsts = accumulate((_count(each["samples"]) for each in told["shards"]), initial=0)
         shards = [_shard(path, each, first) for each, first in zip(told["shards"], firsts, strict=False)]
     except OSError as error:
         raise DataError(f"{path.absolute()} cannot be read: {error.strerror}. Check the folder") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path.absolute()} is no index of MDS shards: {error!r}. Fetch it again") from error
     return shards
 
@@ -164,7 +165,7 @@ def _shard(index: Path, told: Mapping[str, Any], first: int) -> _Shard:
     names, encodings, sizes = (told[f"column_{what}"] for what in ("names", "encodings", "sizes"))
     if told["format"] != "mds" or told["version"] != 2:
         raise DataError(f"{index.absolute()} has shards of {told['format']} {told['version']}, and mds 2 is read")
-    if unread := [encoding for encoding in encodings if encoding.partition(":")[0] not in _READ]:
+    if unread := [encoding for encoding in encodings if not _is_read(encoding)]:
         raise DataError(
             f"{index.absolute()} has columns of {', '.join(unread)}, which are not read: pickles may run code, and pictures are given as"
             f" files. Columns are read of {', '.join(sorted(_READ))}; write the shards without the others"
@@ -174,14 +175,31 @@ def _shard(index: Path, told: Mapping[str, Any], first: int) -> _Shard:
             f"{index.absolute()} has shards compressed with {compression}; zstd and none are read. Write them so"
         )
     raw, zipped = told["raw_data"], told["zip_data"]
-    for file in filter(None, (raw, zipped)):
+    for file in (raw,) if zipped is None else (raw, zipped):
+        _count(file["bytes"])
+        if not all(isinstance(each, str) for each in (*file["hashes"], *file["hashes"].values())):
+            raise ValueError("hashes that are no texts")
         place = PurePosixPath(file["basename"])  # below the folder where indices were merged
         if not place.name or place.is_absolute() or ".." in place.parts or "\0" in file["basename"]:
             raise DataError(f"{index.absolute()} names a file outside its folder: {file['basename']!r}")
     if zipped is not None and (index.parent / raw["basename"]).is_file():  # decompressed before
         zipped = None
-    columns = list(zip(names, encodings, sizes, strict=True))
-    return _Shard(index, first, raw, zipped, int(told["samples"]), columns)
+    columns = list(zip(names, encodings, (None if size is None else _count(size) for size in sizes), strict=True))
+    if len({*names}) != len(names):
+        raise ValueError("two columns of one name")
+    return _Shard(index, first, raw, zipped, _count(told["samples"]), columns)
+
+
+def _is_read(encoding: str) -> bool:
+    kind, _, rest = encoding.partition(":")
+    return kind in _READ and (kind != "ndarray" or rest.partition(":")[0] in ("", *_VALUES.values()))
+
+
+def _count(value: Any) -> int:
+    """The value, if it is a number of samples or bytes in a shard, where places are 32 bits."""
+    if type(value) is not int or not 0 <= value < 1 << 32:
+        raise ValueError(f"{value!r} is no count")
+    return value
 
 
 def _read_shard(shard: _Shard) -> bytes:
@@ -215,12 +233,18 @@ def _check(content: bytes, told: Mapping[str, Any], shard: _Shard) -> None:
 
 
 def _decompress(content: bytes, shard: _Shard) -> bytes:
+    """The content of a shard, in pieces: a damaged head may say any size, and memory for that would be taken at once."""
     import zstandard
 
+    pieces, left = list[bytes](), int(shard.raw["bytes"])
     try:
-        return zstandard.ZstdDecompressor().decompress(content, max_output_size=int(shard.raw["bytes"]))
-    except zstandard.ZstdError as error:
+        with zstandard.ZstdDecompressor().stream_reader(content, read_across_frames=True) as reader:
+            while left >= 0 and (piece := reader.read(_PIECE)):
+                pieces.append(piece)
+                left -= len(piece)
+    except (zstandard.ZstdError, MemoryError) as error:
         raise DataError(f"{shard.path.absolute()} is damaged: {error}. Fetch it again") from error
+    return b"".join(pieces)
 
 
 def mds_files(config: MdsConfig, split: Literal["train", "eval"]) -> list[Path] | None:
