@@ -38,6 +38,25 @@ def test_several_files_are_read_one_after_another(tmp_path: Path) -> None:
     assert dataset.row(8)["id"] == f"{tmp_path / 'c.idx'}:1"
 
 
+def test_of_a_folder_it_is_not_said_that_its_ids_are_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for suffix in ("idx", "bin"):
+        shutil.copy(FIXTURES / f"short.{suffix}", tmp_path / f"a.{suffix}")
+    assert len(open_dataset("megatron", path=tmp_path)) == 4
+    assert not caplog.records
+
+
+def test_sequences_may_lie_in_another_order_than_their_index(tmp_path: Path) -> None:
+    """As where a writer of one's own sorts them by length: two of two tokens change places."""
+    shutil.copy(FIXTURES / "short.bin", tmp_path / "a.bin")
+    index = bytearray((FIXTURES / "short.idx").read_bytes())
+    starts = 34 + 4 * 7
+    begins = [0, 8, 12, 26, 22, 24, 18]  # the fourth and the last, of two tokens each
+    index[starts : starts + 56] = b"".join(begin.to_bytes(8, "little") for begin in begins)
+    (tmp_path / "a.idx").write_bytes(index)
+    ids = [each for row in rows_of(open_dataset("megatron", path=tmp_path)) for each in row["input_ids"]]
+    assert ids == [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 14, 11, 12, 65000, 10]
+
+
 def spoiled(place: int, value: bytes) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         data = bytearray((folder / "a.idx").read_bytes())
@@ -62,8 +81,11 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "cut ids": (cut("a.bin", 29), "has 29 bytes, and a.idx has 15 ids of 2 bytes"),
     "no ids": (lambda folder: (folder / "a.bin").unlink(), r"a\.bin, of a\.idx, cannot be read: No such file"),
     "falling borders": (spoiled(34 + 84 + 8, b"\x09"), "do not rise from 0 to 7"),
-    "a start outside": (spoiled(34 + 28, b"\x1d"), "a.idx:1: the index places this document behind byte 30"),
-    "a start before": (spoiled(34 + 28, b"\xff" * 8), "a.idx:1: the index places"),
+    "a start outside": (spoiled(34 + 28, b"\x1d"), r"do not lie one behind another in a\.bin, from byte 0 on"),
+    "a start before": (spoiled(34 + 28, b"\xff" * 8), "do not lie one behind another"),
+    "a start in another sequence": (spoiled(34 + 28 + 8, b"\x04"), "do not lie one behind another"),
+    "lengths that only add up": (spoiled(34, b"\x05\0\0\0\1"), "do not lie one behind another"),
+    "a negative length": (spoiled(34, b"\xff\xff\xff\xff\7"), "do not lie one behind another"),
 }
 
 

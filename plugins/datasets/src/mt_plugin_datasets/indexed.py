@@ -18,12 +18,14 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from mt_core import DataError, Row
-from mt_core.files import FileConfig
+from mt_core.files import FileConfig, suffix_of
 
+from .folder_files import named_files
 from .load_cache import LoadCache
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = struct.Struct("<9sQBQQ")
+_BLOCK = 1 << 20
 _TYPES = {1: "|u1", 2: "|i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 """Code → type of ids; 6 and 7 are fractions, which no ids are."""
 
@@ -38,14 +40,14 @@ class IndexedRows:
     """Documents as rows ``{"id", "input_ids"}``; document 12 of a file has the id ``file:12``. Files are mapped."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self._files, self._kept = files, LoadCache(_open)
+        self._files, self._kept = files, LoadCache(_open, max(1, len(files)))  # maps: checked once, and no memory
         self._begins = list(accumulate((len(self._kept.get(path).borders) - 1 for path in files), initial=0))
 
     def __len__(self) -> int:
         return self._begins[-1]
 
     def row(self, index: int) -> Row:
-        """The ids of one document. Raises ``DataError`` for one that the index places outside the file."""
+        """The ids of one document."""
         import numpy as np
 
         number = bisect_right(self._begins, index) - 1
@@ -53,14 +55,6 @@ class IndexedRows:
         opened = self._kept.get(path)
         first, last = (int(border) for border in opened.borders[inner : inner + 2])
         starts, counts = (values[first:last].tolist() for values in (opened.starts, opened.counts))
-        size, width = len(opened.content), opened.dtype.itemsize
-        if any(
-            start < 0 or count < 0 or start + count * width > size for start, count in zip(starts, counts, strict=True)
-        ):
-            raise DataError(
-                f"{path}:{inner + 1}: the index places this document behind byte {size} of {path.with_suffix('.bin').name}, which ends"
-                " there. Copy both files again"
-            )
         pieces = [
             np.frombuffer(opened.content, opened.dtype, count, start)
             for start, count in zip(starts, counts, strict=True)
@@ -109,13 +103,42 @@ def _open(path: Path) -> _Opened:
         raise DataError(
             f"{path.absolute()}: its borders of documents do not rise from 0 to {sequences}, the number of sequences. Write it again"
         )
+    dtype = np.dtype(_TYPES[code])
+    _check_places(path, counts, starts, dtype.itemsize)
     return _Opened(
-        _ids_beside(path, int(counts.sum(dtype=np.int64)), np.dtype(_TYPES[code])),
-        np.dtype(_TYPES[code]),
+        _ids_beside(path, int(counts.sum(dtype=np.int64)), dtype),
+        dtype,
         counts,
         starts,
         ends,
     )
+
+
+def _check_places(path: Path, counts: Any, starts: Any, width: int) -> None:
+    """Raise ``DataError`` unless the sequences lie one behind another, in any order: else some would be read from the ids of others."""
+    import numpy as np
+
+    if not _follow(counts, starts, width):
+        order = np.lexsort((counts, starts))
+        if not _follow(counts[order], starts[order], width):
+            raise DataError(
+                f"{path.absolute()}: its sequences do not lie one behind another in {path.with_suffix('.bin').name}, from byte 0 on: it is"
+                " damaged. Copy it again"
+            )
+
+
+def _follow(counts: Any, starts: Any, width: int) -> bool:
+    """Return whether each sequence begins where the one before it ends; in blocks, so that no copy of an index is in memory."""
+    import numpy as np
+
+    end = 0
+    for begin in range(0, len(counts), _BLOCK):
+        sizes = counts[begin : begin + _BLOCK].astype(np.int64) * width
+        ends = end + np.cumsum(sizes)
+        if bool((sizes < 0).any()) or not np.array_equal(starts[begin : begin + _BLOCK], ends - sizes):
+            return False
+        end = int(ends[-1])
+    return True
 
 
 def _ids_beside(path: Path, tokens: int, dtype: Any) -> Any:
@@ -137,11 +160,15 @@ def _ids_beside(path: Path, tokens: int, dtype: Any) -> Any:
 
 def megatron_files(config: MegatronConfig, split: Literal["train", "eval"]) -> list[Path] | None:
     """The files of a split: indices, and the ids beside them."""
-    files = config.files(split, ".idx")
+    files = _indices(config, split)
     return None if files is None else [each for path in files for each in (path, path.with_suffix(".bin"))]
 
 
 def build_megatron(config: MegatronConfig, *, split: Literal["train", "eval"]) -> IndexedRows | None:
     """The documents of a split."""
-    files = config.files(split, ".idx")
+    files = _indices(config, split)
     return None if files is None else IndexedRows(files)
+
+
+def _indices(config: MegatronConfig, split: Literal["train", "eval"]) -> list[Path] | None:
+    return named_files(config, split, ".idx", lambda name: suffix_of(Path(name)) == ".idx")

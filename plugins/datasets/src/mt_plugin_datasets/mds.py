@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from pydantic import Field
 
 from mt_core import DataError, Row
 from mt_core.files import FileConfig
 
+from .folder_files import named_files
 from .load_cache import LoadCache
 
 _PIECE = 1 << 20
@@ -260,26 +260,12 @@ def build_mds(config: MdsConfig, *, split: Literal["train", "eval"]) -> MdsRows 
 
 
 def _indices(config: MdsConfig, split: Literal["train", "eval"]) -> list[Path] | None:
-    option = "path" if split == "train" else "eval_path"
-    named = getattr(config, option)
-    below = _indices_below(Path(named).expanduser()) if named is not None else []
-    # One by one: of a folder as such it would be said that its shards are not read.
-    configs = [config.model_copy(update={option: str(path)}) for path in below] or [config]
-    files = [each.files(split, ".json") for each in configs]
-    if None in files:
+    files = named_files(config, split, ".json", "index.json".__eq__)
+    if files is None:
         return None
-    if found := [path for each in files for path in each or () if path.name == "index.json"]:
+    if found := [path for path in files if path.name == "index.json"]:
         return found
+    named = config.path if split == "train" else config.eval_path
     raise DataError(
         f"dataset.path={named}: there is no index.json, which says what the shards are. Name the folder that has it"
     )
-
-
-def _indices_below(folder: Path) -> list[Path]:
-    """Every ``index.json`` of a folder and of those below, sorted; none where it is no folder."""
-
-    def refuse(error: OSError) -> NoReturn:
-        raise DataError(f"{error.filename} cannot be read: {error.strerror}. Check the folder") from error
-
-    below = os.walk(folder, onerror=refuse) if folder.is_dir() else ()
-    return sorted(Path(root, "index.json") for root, _, names in below if "index.json" in names)
