@@ -295,6 +295,24 @@ def test_three_processes_fetch_a_file_once_from_a_server_that_stumbles(cache: Pa
     assert len(Handler.pieces) == 3 + 2  # three pieces, and the two that went wrong
 
 
+def test_braces_in_an_address_stand_for_files_that_are_fetched_together(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    """A server of files lists none, so that no other pattern helps."""
+    storage = fsspec.filesystem("faulty")
+    for number in range(3):
+        storage.pipe_file(f"/bucket/a-{number:02}.jsonl", CONTENT)
+    monkeypatch.setenv("MT_REMOTE_CACHE_GIB", str(2.5 * len(CONTENT) / (1 << 30)))
+    with pytest.raises(DataError, match=r"faulty://bucket/a-\{00\.\.02\}\.jsonl needs"):
+        files_of("faulty://bucket/a-{00..02}.jsonl", ".jsonl")
+    assert not list(cache.rglob("*.jsonl")), "nothing is fetched where not all will fit"
+    found = files_of("faulty://bucket/a-{00,02}.jsonl", ".jsonl")
+    assert [path.name.partition("-")[2] for path in found] == ["a-00.jsonl", "a-02.jsonl"]
+    with pytest.raises(DataError, match=r"/bucket/a-03\.jsonl is refused or not there"):
+        files_of("faulty://bucket/a-{00..03}.jsonl", ".jsonl")
+    monkeypatch.delenv("MT_REMOTE_CACHE_GIB")
+    storage.pipe_file("/bucket/{1,2}.jsonl", CONTENT)
+    assert len(files_of("faulty://bucket/{1,2}.jsonl", ".jsonl")) == 1, "a file of that name"
+
+
 def test_paths_are_no_addresses():
     assert not any(map(is_remote, ("rows.jsonl", "/a/b", "C:\\x", "./a:b", "a//b")))
     assert [each.size for each in list_remote("faulty://bucket/rows.jsonl")] == [len(CONTENT)]

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from mt_core import DataError, first_line, redact
 from mt_core.files import suffix_of
 
+from .braces import expand_braces
 from .file_cache import hold_folder, lock, make_room
 
 WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -107,6 +108,10 @@ def _list(url: str, suffixes: Sequence[str]) -> list[RemoteFile]:
 
     files, name = remote_system(url)
     files.invalidate_cache()
+    if len(several := expand_braces(url)) > 1 and not attempt(url, lambda: files.exists(name)):
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            lists = list(pool.map(lambda each: _list(each, suffixes), several))
+        return list({each.name: each for found in lists for each in found}.values())
     if glob.has_magic(name) and not attempt(url, lambda: files.exists(name)):
         found = attempt(url, lambda: files.glob(name, detail=True))
     elif (info := attempt(url, lambda: files.info(name)))["type"] != "directory":
