@@ -40,7 +40,7 @@ def count_made(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         ("a.b/c.txt", ("a.b/c", "txt")),
         ("README", ("", "")),
         ("a/.hidden", ("", "")),
-        ("a.", ("", "")),
+        ("a.", ("a", "")),
     ],
 )
 def test_a_name_is_divided_at_its_first_dot(name: str, parts: tuple[str, str]) -> None:

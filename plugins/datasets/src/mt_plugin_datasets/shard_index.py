@@ -75,8 +75,8 @@ class ShardIndex:
 def split_name(name: str) -> tuple[str, str]:
     """Return the key of a sample, and the ending of its member in lower case; two empty texts for a name that belongs to no sample."""
     folder, slash, last = name.rpartition("/")
-    stem, _, ending = last.partition(".")
-    return (f"{folder}{slash}{stem}", ending.lower()) if stem and ending else ("", "")
+    stem, dot, ending = last.partition(".")
+    return (f"{folder}{slash}{stem}", ending.lower()) if stem and dot else ("", "")
 
 
 def stamp_of(path: Path) -> tuple[str | int, ...]:
