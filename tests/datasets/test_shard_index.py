@@ -87,6 +87,13 @@ def test_a_shard_that_may_still_change_and_a_cache_that_is_not_writable_keep_no_
     assert len(rows_of(open_dataset("webdataset", path=path))) == 2
 
 
+def test_a_stream_reads_the_headers_of_a_shard_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.utime(path)  # so that no index is kept
+    made = count_made(monkeypatch)
+    assert len(list(open_dataset("webdataset", path=path, streaming=True).rows(0, 0))) == 2
+    assert len(made) == 1
+
+
 def test_indexes_that_nobody_uses_are_removed(path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cache/shards"
     folder.mkdir(parents=True)

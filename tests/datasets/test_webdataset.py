@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from dataset_files import open_dataset, rows_of, shard
-from PIL import Image
 from pydantic import ValidationError
 
 from mt_core import DataError
@@ -192,6 +191,8 @@ def test_a_run_trains_on_texts_and_names_a_bad_sample(tmp_path: Path, capsys: py
 @pytest.mark.usefixtures("kit_model")
 def test_images_of_samples_reach_the_encoder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mt_plugin_multimodal")
+    from PIL import Image
+
     content = io.BytesIO()
     Image.new("RGB", (16, 16), (200, 0, 0)).save(content, "PNG")
     members = {

@@ -19,7 +19,7 @@ from mt_core import DataError, Row
 from mt_core.files import FileConfig
 
 from .load_cache import LoadCache
-from .shard_index import load_index
+from .shard_index import ShardIndex, load_index
 from .shard_patterns import shards_of
 from .shard_samples import SampleForm, Shard
 from .shard_values import PICKLES, is_read, kind_of
@@ -86,7 +86,7 @@ class ShardRows:
     def __init__(self, files: Sequence[Path], form: SampleForm) -> None:
         self._files, self._form = tuple(files), form
         self._kept = LoadCache(Shard, _OPEN)
-        self._begins = list(accumulate((_survey(path, form) for path in files), initial=0))
+        self._begins = list(accumulate((_survey(path, load_index(path), form) for path in files), initial=0))
 
     def __len__(self) -> int:
         return self._begins[-1]
@@ -112,8 +112,8 @@ class ShardStream:
         first, begin = start.get("file", 0), start.get("sample", 0)
         for number, path in enumerate(self._files[first:], start=first):
             _refuse_packed(path)
-            samples, shard = _survey(path, self._form), Shard(path)
-            for sample in range(begin, samples):
+            shard = Shard(path)
+            for sample in range(begin, _survey(path, shard.index, self._form)):
                 self._state = {"file": number, "name": path.name, "sample": sample + 1}
                 yield _row(shard, sample, self._form)
             begin = 0
@@ -153,9 +153,8 @@ def _refuse_packed(path: Path) -> None:
         )
 
 
-def _survey(path: Path, form: SampleForm) -> int:
+def _survey(path: Path, index: ShardIndex, form: SampleForm) -> int:
     """Count the samples of a shard, and tell what of it is not read. Raises ``DataError`` where there is nothing to read."""
-    index = load_index(path)
     endings = index.about["endings"]
     if not index.samples:
         raise DataError(
