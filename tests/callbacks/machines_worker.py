@@ -1,7 +1,8 @@
 """Runs of several ranks of which one is slow, or has a flipped bit. Run by test_stragglers.py and test_corruption.py.
 
 ``machines_worker.py FOLDER CASES`` with JSON: name -> {"stage", "callbacks", "steps", "flip": [rank, step], "stop": [rank, first, last],
-"wrong": [ranks, step, times]}: so many passes from that step on have a hundredfold gradient below a block.
+"stored", "wrong": [ranks, step, times]}. ``stored``: the flipped bit is one of a quantized weight. ``wrong``: so many passes from that
+step on have a hundredfold gradient below a block.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from zero_worker import anew
 
 from mt_core import CallbackContext, MtError
+from mt_core.nn import AdaptedLinear
 from mt_plugin_callbacks.corruption import CorruptionCheck
 from mt_plugin_callbacks.stragglers import Stragglers
 from mt_train import train
@@ -50,7 +52,8 @@ def raw_config(case: dict[str, Any]) -> dict[str, Any]:
 
 def flip_bit(parameter: Any) -> None:
     """Flip one bit of the middle weight."""
-    flat = parameter.detach().view(-1).view(torch.int32 if parameter.element_size() == 4 else torch.int16)
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[parameter.element_size()]
+    flat = parameter.detach().view(-1).view(whole)
     flat[len(flat) // 2] ^= 1 << 3
 
 
@@ -65,6 +68,9 @@ def disturb(case: dict[str, Any]) -> None:
             if rank != RANK or context.step != step:
                 return
             block = context.model.layers()[1].module
+            if case.get("stored"):
+                flip_bit(next(each for each in block.modules() if isinstance(each, AdaptedLinear)).base.bits)
+                return
             if case["stage"] < 3:
                 flip_bit(next(block.parameters()))
                 return

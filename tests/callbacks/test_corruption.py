@@ -40,22 +40,27 @@ def test_the_odd_rank_is_the_one_without_a_majority() -> None:
     assert "rank 2 on c has other weights than the other 3 ranks" in describe_difference([2], list("abcd"), 40)
 
 
-def test_one_flipped_bit_ends_the_run_at_the_next_look_and_quiet_runs_go_on(machines: Callable[..., Path]) -> None:
+def test_one_flipped_bit_ends_the_run_at_the_next_look_and_quiet_runs_go_on(
+    machines: Callable[..., Path], needs: Callable[[str], None]
+) -> None:
     """At every ZeRO stage, rank 1 of 3 has one bit flipped after step 4; looks are after every second step."""
+    needs("mt-plugin-quantizers")
     check = [{"name": "corruption-check", "every_steps": 2}]
     cases = {
         f"flip{stage}": {"stage": stage, "steps": 6, "save": 2, "flip": [1, 4], "callbacks": check}
         for stage in range(4)
     }
+    quantized = {"stored": True, "more": {"quantizer": "nf4", "adapter": {"name": "lora", "rank": 2}}}
+    cases |= {f"stored{stage}": {**cases[f"flip{stage}"], **quantized} for stage in (1, 3)}
     cases["quiet"] = {"stage": 0, "steps": 30, "callbacks": [{"name": "corruption-check", "every_steps": 1}]}
     cases["warn"] = {"stage": 0, "steps": 6, "flip": [1, 1], "callbacks": [{**check[0], "action": "warn"}]}
     folder = machines(3, cases)
-    for stage in range(4):
+    for name in (name for name in cases if name.startswith(("flip", "stored"))):
         for rank in range(3):
-            told = (folder / f"flip{stage}-{rank}.txt").read_text()
+            told = (folder / f"{name}-{rank}.txt").read_text()
             assert told.startswith("65 after step 4 rank 1 on "), told
             assert "has other weights than the other 2 ranks. They were the same last after step 2" in told
-            assert f"go on with: mt-train --resume {folder / f'flip{stage}'}/checkpoints/step-00000002" in told
+            assert f"go on with: mt-train --resume {folder / name}/checkpoints/step-00000002" in told
     assert (folder / "quiet-0.txt").read_text() == (folder / "warn-0.txt").read_text() == ""
     events = (folder / "warn/events.jsonl").read_text()
     assert events.count("has other weights than the other 2 ranks") == 1

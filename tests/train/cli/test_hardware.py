@@ -99,6 +99,21 @@ def test_a_gpu_without_published_runs_says_whose_constants_it_takes(capsys: pyte
     assert "no published run of this GPU" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("batching", ["padding", "packing"])
+def test_times_of_rows_padded_to_a_much_longer_one_say_so(batching: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = [20] * 40 + [400]
+    Path("rows.jsonl").write_text(
+        "".join(json.dumps({"text": f"{n:03d}" + "a" * size}) + "\n" for n, size in enumerate(lengths))
+    )
+    words = ("--model", "llama", "--dataset", "jsonl", "--dataset.path", "rows.jsonl", "--data.eval", "none")
+    words += ("--train.sequence-len", "512", "--train.steps", "10", "--data.batching", batching)
+    assert main([*words, "--dry-run", "--gpu", "h100-80g", "--plan"]) == 0
+    out = capsys.readouterr().out
+    assert ("counted for rows padded to the longest of all, 408 tokens; they have 34 on average" in out) == (
+        batching == "padding"
+    )
+
+
 def test_a_run_that_is_too_large_fits_with_what_is_proposed(capsys: pytest.CaptureFixture[str]) -> None:
     fit = plan_of(capsys, *LARGE, "--gpu", "h100-80g")["fit"]
     assert not fit["fits"]

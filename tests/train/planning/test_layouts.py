@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -153,6 +153,17 @@ def test_experts_are_divided_where_the_model_has_fused_ones() -> None:
     assert any(changes["parallel.expert"] == 4 for changes in layout_changes(paper.parts.config, paper.plan))
 
 
+def test_optimizers_that_run_at_zero_0_alone_have_layouts_in_bf16(needs: Callable[[str], None]) -> None:
+    """Optimizers of whole parameters. Of any other one ZeRO 0 is ZeRO 1 in 16 bits, and is not looked at twice."""
+    needs("mt-plugin-optim")
+    paper = paper_of({"optimizer.name": "adafactor"}, world=2)
+    assert paper.plan.dtype == "bf16"
+    found = find_layouts(paper, ROOMY, cluster())
+    assert found.fastest
+    assert {each.candidate.plan.zero_stage for each in found.fastest} == {0}
+    assert all(changes["parallel.zero_stage"] for changes in layout_changes(plain().parts.config, plain().plan))
+
+
 def test_offload_has_no_known_time() -> None:
     with pytest.raises(ConfigError, match="nothing is known of the time that offloading takes"):
         find_layouts(paper_of({"parallel.offload": "optimizer"}), ROOMY, cluster())
@@ -176,6 +187,15 @@ def test_a_fix_really_fits_when_it_is_made(share: float) -> None:
         again = paper_of(fix.changes)
         assert held(again) * 1.1 <= room_for(share).device + 1
         assert again.plan.global_batch_size == 32
+
+
+@pytest.mark.parametrize("form", ["selective", "full"])
+def test_what_keeps_block_inputs_may_keep_less(form: str) -> None:
+    changes = {"train.activation_checkpointing": form, "train.sequence_len": 4096}
+    paper = paper_of(changes)
+    verdict = judge(paper, replace(ROOMY, device=int(held(paper) * 1.09)))
+    (fix,) = (each for each in verdict.fixes if "train.activation_checkpointing" in each.changes)
+    assert held(paper_of({**changes, **fix.changes})) < held(paper)
 
 
 def test_the_fewest_keys_are_proposed_and_shorter_rows_beside_them() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -58,7 +58,8 @@ class CorruptionCheck:
     """Compares a hash of the live weights of all ranks before an update, and names the odd one.
 
     At ZeRO 0 to 2 every rank has all weights, and all are hashed. At ZeRO 3 each rank has its own share; there it is one block as
-    it was gathered for its forward, another one each time, which finds what a transfer has damaged.
+    it was gathered for its forward, another one each time, which finds what a transfer has damaged. What a quantizer has stored is
+    whole on every rank at each stage, and all of it is hashed.
 
     With ``repeat`` a suspicious step is computed again: a rank whose own gradients then differ computes wrongly.
     """
@@ -127,6 +128,7 @@ class CorruptionCheck:
             self._hash = hash_weights(context.model.parameters())
         assert self._hash is not None, f"no module of block {self._block} was run"
         self._block = None
+        self._hash = hash_weights(stored_weights(context.model), self._hash)
         odd = self._odd_ranks(self._hash, context)
         if not odd:
             self._good = context.step
@@ -197,6 +199,16 @@ class CorruptionCheck:
         then = f"go on with: mt-train --resume {found[-1][1]}" if found else "no checkpoint is older: start again"
         last = "never before" if self._good is None else f"last after step {self._good:,}"
         return f"They were the same {last}; {then}; and have that machine tested"
+
+
+def stored_weights(model: Any) -> Iterator[Tensor]:
+    """Yield the tensors of weights that are no parameters: what quantized layers keep, under adapters too."""
+    from mt_core.nn import AdaptedLinear, StoredLinear
+
+    for module in model.modules():
+        base = module.base if isinstance(module, AdaptedLinear) else module
+        if isinstance(base, StoredLinear):
+            yield from base.buffers(recurse=False)
 
 
 def hash_weights(parameters: Iterable[Any], total: Tensor | None = None) -> Tensor:

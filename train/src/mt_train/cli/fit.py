@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SPENT_ON = ("compute", "memory", "network", "bubble")
+MUCH_SHORTER = 0.8
+"""Share of the longest row below which a row on average is one that times are much too long for."""
 
 
 def describe_fit(fit: Mapping[str, Any]) -> str:
@@ -57,6 +59,8 @@ def format_changes(changes: Mapping[str, Any]) -> str:
 def describe_layouts(found: Mapping[str, Any]) -> str:
     """Describe the fastest layouts in a table, each with the keys that make it, and where its times come from."""
     fastest: Sequence[Mapping[str, Any]] = found["fastest"]
+    if not fastest and not found["accepted"]:
+        return f"none of {found['tried']:,} layouts is one that the check accepts for this run"
     if not fastest:
         return f"no layout of {found['tried']:,} fits: {found['too_large']:,} that the check accepts are too large"
     head = [
@@ -85,6 +89,14 @@ def describe_layouts(found: Mapping[str, Any]) -> str:
     if not found["fitted"]:
         lines.append(
             f"no published run of this GPU is among those that times follow from; taken as one of {found['fitted_like']}"
+        )
+    rows = found["row_tokens"]
+    if rows["mean"] < MUCH_SHORTER * rows["counted"]:
+        lines.append(
+            f"counted for rows padded to the longest of all, {rows['counted']:,} tokens; they have {rows['mean']:,.0f} on average, so that"
+        )
+        lines.append(
+            "steps take less time, and tokens/s are places of which padding is a part; --data.batching packing fills rows"
         )
     if found["small"]:
         lines.append(

@@ -30,6 +30,12 @@ MOST_KEYS = 3
 """Keys that are changed together at most."""
 MOST_NODES = 1024
 """Nodes up to which more of them are tried."""
+LEANER: dict[bool | str, tuple[bool | str, ...]] = {
+    False: (True, "host"),
+    "selective": ("full", "host"),
+    "full": ("host",),
+}
+"""Values of ``train.activation_checkpointing`` that keep less on the device, the one that costs least time first."""
 ROW_UNIT = 128
 """Lengths of rows are rounded down to a multiple of this (tokens)."""
 ROW_SLACK = 1 / 64
@@ -151,7 +157,7 @@ def _values(config: RunConfig, plan: Plan, key: str) -> Iterator[Any]:
         rows = plan.global_batch_size // plan.data_ranks
         yield from (n for n in range(plan.micro_batch_size - 1, 0, -1) if rows % n == 0)
     elif key == "train.activation_checkpointing":
-        yield from () if config.train.activation_checkpointing else (True,)
+        yield from LEANER.get(config.train.recomputed or False, ())
     elif key == "parallel.zero_stage":
         yield from range(plan.zero_stage + 1, 4)
     elif key == "parallel.offload":

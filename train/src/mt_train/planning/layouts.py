@@ -112,7 +112,8 @@ def _is_like(found: TimedLayout, time: StepTime, changes: Mapping[str, Any]) -> 
 def layout_changes(config: RunConfig, plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield the keys of each layout; the rows of a step stay."""
     n_experts = getattr(config.model.options, "n_experts", None)
-    stages = [0, 1, 2, 3] if plan.dtype == "fp32" else [1, 2, 3]
+    # In 16 bits ZeRO 0 is ZeRO 1, but for optimizers of whole parameters, which run nowhere else.
+    stages = [0, 1, 2, 3] if plan.dtype == "fp32" or plan.zero_stage == 0 else [1, 2, 3]
     pipelines = _divisors(plan.world, MOST_SIZES["pipeline"])
     sequences = _divisors(plan.world, MOST_SIZES["sequence"])
     experts = _divisors(plan.world, MOST_SIZES["expert"]) if n_experts else [1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mt_train.planning.candidates import KEPT_FREE, USUAL_HOST, Candidate, Room
-from mt_train.planning.dry_run import PaperRun
+from mt_train.planning.dry_run import PaperRun, count_row_tokens
 from mt_train.planning.fit import judge
 from mt_train.planning.hardware import Hardware
 from mt_train.planning.layouts import TimedLayout, find_layouts
@@ -55,11 +55,20 @@ def report_layouts(paper: PaperRun, hardware: Hardware, steps: int) -> dict[str,
         "tried": found.tried,
         "accepted": found.accepted,
         "too_large": found.too_large,
+        "row_tokens": _row_tokens(paper),
         "fitted": hardware.gpu.architecture in CONSTANTS.products,
         "fitted_like": FITTED_LIKE,
         "small": sum(paper.counts.shape(1).layers) < SMALLEST,
         "fastest": [_layout(each, steps) for each in found.fastest],
     }
+
+
+def _row_tokens(paper: PaperRun) -> dict[str, float]:
+    """Return the tokens of a row that times are counted for, and those of a row on average. Packed rows are full."""
+    longest = count_row_tokens(paper.parts.config, paper.data)
+    if paper.parts.config.data.batching == "packing":
+        return {"counted": longest, "mean": longest}
+    return {"counted": longest, "mean": float(paper.data.train.lengths.clip(max=longest).mean())}
 
 
 def _layout(timed: TimedLayout, steps: int) -> dict[str, Any]:
