@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from mt_core.nn import Encoder, Projector, SdpaAttention, TokenObjective, TrainModel
+from mt_core.nn import Encoder, Projector, SdpaAttention, StoredLinear, TokenObjective, TrainModel
 from mt_core.rows import MediaItem, MediaSpan, Sample
 from mt_plugin_callbacks import accounting
 from mt_train import load_run, train
@@ -35,6 +36,49 @@ def test_operations_are_those_that_torch_counts(runs: Any) -> None:
         TokenObjective().loss(model(batch), model.head, batch).loss_sum.backward()
     assert record["petaflop"] * 1e15 == pytest.approx(counter.get_total_flops() * 6, rel=0.03)
     assert record["mfu"] == pytest.approx(record["teraflops"] / 2.0)
+
+
+def counted_products(model: TrainModel, trained: str) -> tuple[int, int]:
+    """Operations of the products with weights, and of attention's, by torch's own counter; one row of 64 tokens."""
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(trained in name)
+    batch = TokenObjective().collate([[Sample(list(range(64)), [True] * 64, "row")]], length=64).with_index()
+    with FlopCounterMode(display=False) as counter:
+        TokenObjective().loss(model(batch), model.head, batch).loss_sum.backward()
+    found = counter.get_flop_counts()["Global"]
+    return found[torch.ops.aten.mm], found[torch.ops.aten.bmm]
+
+
+@pytest.mark.parametrize("trained", ["layers.1", "norm"])
+def test_gradients_that_nobody_computes_are_no_operations(trained: str, needs: Callable[[str], None]) -> None:
+    """The last block alone, and norms alone, which are as small as adapters and as deep."""
+    needs("mt-plugin-llama")
+    from mt_plugin_llama.config import LlamaConfig
+    from mt_plugin_llama.model import Llama
+
+    model = Llama(LlamaConfig(dim=64, n_layers=2, n_heads=4, n_kv_heads=2, ffn_dim=160, vocab_size=300, max_seq_len=64))
+    model.attention = SdpaAttention("math")
+    _, whole_attention = counted_products(model, "")
+    assert accounting.token_flop(model, 64) == pytest.approx(model.flops_per_token(64))
+    products, attention = counted_products(model, trained)
+    assert 64 * accounting.token_flop(model, 1) == pytest.approx(products, rel=0.02)
+    attended = accounting.token_flop(model, 64) - accounting.token_flop(model, 1)
+    share = attended / (model.flops_per_token(64) - model.flops_per_token(1))
+    assert share == pytest.approx(attention / whole_attention)
+
+
+class StoredBytes(StoredLinear):
+    """A weight that is no parameter."""
+
+    in_features, out_features, bias = 64, 32, None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bits", torch.zeros(1024, dtype=torch.uint8))
+
+
+def test_weights_that_a_quantizer_stores_multiply_as_others() -> None:
+    assert accounting.count_weights(nn.Sequential(nn.Linear(64, 64, bias=False), StoredBytes())) == (64 * 96, 64 * 64)
 
 
 class Widths(Encoder):

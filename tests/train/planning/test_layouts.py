@@ -153,6 +153,18 @@ def test_experts_are_divided_where_the_model_has_fused_ones() -> None:
     assert any(changes["parallel.expert"] == 4 for changes in layout_changes(paper.parts.config, paper.plan))
 
 
+def test_mfu_counts_no_gradients_of_frozen_weights(needs: Callable[[str], None]) -> None:
+    """An adapter takes two thirds of the operations of full fine-tuning, attention and its own pairs apart."""
+    needs("mt-plugin-adapters")
+    found = find_layouts(
+        paper_of({"adapter.name": "lora", "adapter.rank": 1, "train.sequence_len": 128}), ROOMY, cluster()
+    )
+    for each in found.fastest:
+        model_flops = plain().counts.meta(1).model.flops_per_token(128)
+        peak = find_gpu("h100-80g").peak("bf16") * WORLD
+        assert each.mfu / (model_flops * each.tokens_per_second / peak) == pytest.approx(2 / 3, rel=0.05)
+
+
 def test_optimizers_that_run_at_zero_0_alone_have_layouts_in_bf16(needs: Callable[[str], None]) -> None:
     """Optimizers of whole parameters. Of any other one ZeRO 0 is ZeRO 1 in 16 bits, and is not looked at twice."""
     needs("mt-plugin-optim")

@@ -43,8 +43,8 @@ class Flops:
     """Adds to each record ``tokens_seen`` (places computed so far, prompts and padding included), ``petaflop`` (so far, all
     devices), ``teraflops`` (per second and device) and ``mfu`` (share of the peak, https://arxiv.org/abs/2204.02311).
 
-    The operations are the model's own count (``flops_per_token``): forward and backward of every weight, without recomputation, and
-    those of matrices in encoders of media, their attention left out.
+    The operations are the model's own count (``flops_per_token``) without gradients that nobody computes, of frozen weights and below
+    the first trained layer; without recomputation; and those of matrices in encoders of media, their attention left out.
     The other ranks are taken to compute as many places as this one.
     """
 
@@ -68,7 +68,7 @@ class Flops:
         seconds = max(time.perf_counter() - self._began, 1e-9)
         places = sum(batch.input_ids.numel() for batch in context.batches)
         flop = sum(
-            batch.input_ids.numel() * context.model.flops_per_token(batch.row_tokens) + media_flop(context.model, batch)
+            batch.input_ids.numel() * token_flop(context.model, batch.row_tokens) + media_flop(context.model, batch)
             for batch in context.batches
         )
         self._seen += places * context.weights.world
@@ -84,6 +84,44 @@ class Flops:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting."""
         self._seen, self._petaflop = state["tokens_seen"], state["petaflop"]
+
+
+def token_flop(model: TrainModel, length: int) -> float:
+    """Return the operations of a step for each token in rows of ``length``.
+
+    Of a layer's products a third are forward, a third gradients of its weights and a third of its inputs; attention has no weights.
+    """
+    embedding, *layers = (layer.module for layer in model.layers())
+    blocks = len(layers) - 2  # then a norm and the head
+    reached = any(
+        each.requires_grad for part in (embedding, model.media) if part is not None for each in part.parameters()
+    )
+    weights, computed, attended = 0, 0.0, 0.0
+    for number, layer in enumerate(layers):
+        here, trained = count_weights(layer)
+        reached = reached or trained > 0
+        weights += here
+        computed += (here + trained + here * reached) / 3
+        attended += (1 + 2 * reached) / 3 if number < blocks else 0
+    products = model.flops_per_token(1)
+    attention = model.flops_per_token(length) - products
+    return products * computed / weights + attention * attended / max(1, blocks)
+
+
+def count_weights(layer: Any) -> tuple[int, int]:
+    """Return the numbers of a layer's weights, stored ones as they multiply, and how many of them are trained."""
+    from mt_core.nn import AdaptedLinear, StoredLinear
+
+    found = trained = 0
+    for module in layer.modules():
+        for parameter in module.parameters(recurse=False):
+            numbers = math.prod(whole_shape(parameter))
+            found += numbers
+            trained += numbers * parameter.requires_grad
+        base = module.base if isinstance(module, AdaptedLinear) else module
+        if isinstance(base, StoredLinear) and "weight" not in dict(base.named_parameters(recurse=False)):
+            found += base.in_features * base.out_features
+    return found, trained
 
 
 def media_flop(model: TrainModel, batch: Batch) -> float:

@@ -93,7 +93,7 @@ def find_layouts(paper: PaperRun, room: Room, cluster: Cluster) -> LayoutSearch:
             too_large += 1
             continue
         rate = candidate.plan.global_batch_size * candidate.row_tokens / time.seconds
-        used = paper.counts.meta(candidate.plan.pipeline).model.flops_per_token(candidate.row_tokens) * rate / world
+        used = _operations(paper.counts, candidate) * rate / world
         peak = cluster.gpu.peak(candidate.plan.dtype, tf32=config.train.tf32)
         fastest.append(
             TimedLayout(changes=changes, candidate=candidate, time=time, tokens_per_second=rate, mfu=used / peak)
@@ -162,13 +162,32 @@ def time_layout(paper: PaperRun, config: RunConfig, plan: Plan, cluster: Cluster
     )
 
 
+def _operations(counts: Counts, candidate: Candidate) -> float:
+    """Return what a step computes for each token, without recomputation and without gradients of frozen weights."""
+    stages = candidate.plan.pipeline
+    products, attention = _forward(counts, stages, candidate.row_tokens)
+    return products * (1 + _backward(counts, stages)) + 3 * attention
+
+
+def _forward(counts: Counts, stages: int, row_tokens: int) -> tuple[float, float]:
+    """Return forward operations of products with weights, and of attention, for each token."""
+    model = counts.meta(stages).model
+    products = model.flops_per_token(1) / 3  # counted as three forwards: of operations, inputs' and weights' gradients
+    return products, model.flops_per_token(row_tokens) / 3 - products
+
+
+def _backward(counts: Counts, stages: int) -> float:
+    """Return how many forwards a backward takes: what is frozen has no gradients of weights."""
+    shape = counts.shape(stages)
+    return 1 + sum(shape.trained[1:]) / max(1, sum(shape.layers[1:]))
+
+
 def _work(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, row_tokens: int) -> Iterator[Work]:
     """Yield what each stage computes, as its share of weights that multiply and of blocks."""
-    shape, model, recomputed = counts.shape(plan.pipeline), counts.meta(plan.pipeline).model, _recomputed(config)
+    shape, recomputed = counts.shape(plan.pipeline), _recomputed(config)
     sizes, total = (0, *shape.layers[1:]), max(1, sum(shape.layers[1:]))
-    products = model.flops_per_token(1) / 3  # counted as three forwards: of operations, inputs' and weights' gradients
-    attention = model.flops_per_token(row_tokens) / 3 - products
-    backward = 1 + sum(shape.trained[1:]) / total  # what is frozen has no gradients of weights
+    products, attention = _forward(counts, plan.pipeline, row_tokens)
+    backward = _backward(counts, plan.pipeline)
     blocks = len(sizes) - 3
     for start, end in pairwise(counts.meta(plan.pipeline).bounds):
         here = len(range(max(start, 1), min(end, blocks + 1)))
