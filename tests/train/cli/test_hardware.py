@@ -94,9 +94,11 @@ def test_a_run_that_fits_says_so_with_its_longest_row_and_five_layouts(capsys: p
         assert text in out, text
 
 
-def test_a_gpu_without_published_runs_says_whose_constants_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*RUN, "--gpu", "l40s-48g", "--plan"]) == 0
-    assert "no published run of this GPU" in capsys.readouterr().out
+def test_a_gpu_and_products_without_published_runs_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--gpu", "l40s-48g", "--plan", "--train.matmul", "fp8"]) == 0
+    out = capsys.readouterr().out
+    assert "no published run of this GPU" in out
+    assert "counted for products in bf16" in out
 
 
 @pytest.mark.parametrize("batching", ["padding", "packing"])

@@ -17,7 +17,7 @@ from mt_train.planning.candidates import Candidate, Room, memory_bytes
 from mt_train.planning.dry_run import PaperRun, dry_run
 from mt_train.planning.fit import Verdict, judge
 from mt_train.planning.gpus import find_gpu
-from mt_train.planning.layouts import LayoutSearch, find_layouts, layout_changes
+from mt_train.planning.layouts import LayoutSearch, find_layouts, layout_changes, time_layout
 from mt_train.planning.step_time import Cluster
 from mt_train.plugins.resolve import resolve
 
@@ -258,6 +258,20 @@ def test_a_candidate_is_its_fullest_stage() -> None:
 
     candidate = Candidate(config=plain().parts.config, plan=plain().plan, row_tokens=1, stages=[stage(10), stage(40)])
     assert (candidate.device, candidate.needed, candidate.host) == (40, 44, 20)
+
+
+def test_tiles_cost_another_forward_of_mlps_where_blocks_are_not_recomputed() -> None:
+    def computing(changes: dict[str, Any]) -> float:
+        paper = paper_of(changes)
+        return time_layout(paper, paper.parts.config, paper.plan, cluster()).compute
+
+    tiled, recomputed = {"train.mlp_tile_tokens": 256}, {"train.activation_checkpointing": True}
+    shape = paper_of(tiled).counts.shape(1)
+    assert shape.tiled == 6 * 3 * SHAPE["dim"] * SHAPE["ffn_dim"]
+    ratio = computing(tiled) / computing({})
+    assert 1.05 < ratio < 1 + shape.tiled / sum(shape.layers[1:]) / 3  # attention is not repeated
+    assert computing(tiled | recomputed) == computing(recomputed)
+    assert computing({"train.mlp_tile_tokens": 65_536}) == computing({})
 
 
 def test_recompute_is_known_for_every_value_of_its_key() -> None:

@@ -90,6 +90,8 @@ def describe_layouts(found: Mapping[str, Any]) -> str:
         lines.append(
             f"no published run of this GPU is among those that times follow from; taken as one of {found['fitted_like']}"
         )
+    if found["matmul"] == "fp8":
+        lines.append("counted for products in bf16, and MFU of their peak: no time of train.matmul fp8 is known")
     rows = found["row_tokens"]
     if rows["mean"] < MUCH_SHORTER * rows["counted"]:
         lines.append(

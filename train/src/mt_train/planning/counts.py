@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mt_core.errors import MtError
 from mt_core.media import Processor
-from mt_core.nn import Router, TrainModel
+from mt_core.nn import Router, TokenwiseMLP, TrainModel
 from mt_train.assemble.parts import Parts
 from mt_train.engine.plan import Plan
 from mt_train.engine.precision import DTYPES
@@ -22,25 +22,28 @@ from mt_train.planning.meta_model import MetaModel, build_meta_model
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """Numbers of each layer of a model, and how many of them are trained; layers with experts, and how many of these a token chooses;
-    ``width`` of what the head multiplies."""
+    ``width`` of what the head multiplies; ``tiled``: numbers of MLPs that compute some tokens at a time (``train.mlp_tile_tokens``)."""
 
     layers: tuple[int, ...]
     trained: tuple[int, ...]
     mixtures: int
     chosen: int
     width: int
+    tiled: int
 
 
 def measure_shape(model: TrainModel) -> Shape:
     """Return the shape of a model."""
     parameters = [list(layer.module.parameters()) for layer in model.layers()]
     routers = [module for module in model.modules() if isinstance(module, Router)]
+    mlps = [each for each in model.modules() if isinstance(each, TokenwiseMLP) and each.tile_tokens is not None]
     return Shape(
         layers=tuple(sum(each.numel() for each in layer) for layer in parameters),
         trained=tuple(sum(each.numel() for each in layer if each.requires_grad) for layer in parameters),
         mixtures=len(routers),
         chosen=max((router.options.top_k for router in routers), default=0),
         width=max((each.shape[-1] for each in parameters[-1] if each.dim() == 2), default=1),
+        tiled=sum(each.numel() for mlp in mlps for each in mlp.parameters()),
     )
 
 

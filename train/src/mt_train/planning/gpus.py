@@ -76,8 +76,8 @@ GPUS: tuple[Gpu, ...] = (
     _gpu("rtx4090-24g", "ada", (82.6, 82.6, 165.2, 330.3), 24_564, 1.008, 31, ADA, LINKS, DRIVER),
     _gpu("mi300x-192g", "cdna3", (163.4, 653.7, 1300, 2600), 183_105, 5.3, 448, SPECIFICATIONS, LINKS),
 )
-"""SXM parts, unless the name says PCIe; an L40S and a PCIe card have the bus between neighbours. ``fp8`` is there to be looked up: no run
-computes in it yet."""
+"""SXM parts, unless the name says PCIe; an L40S and a PCIe card have the bus between neighbours. ``fp8`` is there to be looked up: no
+time of a run that multiplies in it is counted by it."""
 
 
 def find_gpu(name: str) -> Gpu:

@@ -188,6 +188,9 @@ def _work(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, row_t
     sizes, total = (0, *shape.layers[1:]), max(1, sum(shape.layers[1:]))
     products, attention = _forward(counts, plan.pipeline, row_tokens)
     backward = _backward(counts, plan.pipeline)
+    tokens = plan.micro_batch_size * row_tokens / plan.sequence
+    if not recomputed and tokens > (config.train.mlp_tile_tokens or tokens):  # each tile once more in the backward
+        products *= 1 + shape.tiled / total / (1 + backward)
     blocks = len(sizes) - 3
     for start, end in pairwise(counts.meta(plan.pipeline).bounds):
         here = len(range(max(start, 1), min(end, blocks + 1)))
@@ -197,7 +200,7 @@ def _work(config: RunConfig, plan: Plan, counts: Counts, cluster: Cluster, row_t
             channels=here * shape.width,
             backward=backward,
             recomputed=recomputed,
-            tokens=plan.micro_batch_size * row_tokens / plan.sequence,
+            tokens=tokens,
             rounds=plan.micro_batches,
             peak=cluster.gpu.peak(plan.dtype, tf32=config.train.tf32),
             number_bytes=BYTES[plan.dtype],
