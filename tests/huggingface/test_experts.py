@@ -184,3 +184,13 @@ def test_operations_count_the_experts_that_a_token_chooses() -> None:
     assert many.flops_per_token(64) - few.flops_per_token(64) == pytest.approx(routers)
     list_experts(many)
     assert many.flops_per_token(64) - few.flops_per_token(64) == pytest.approx(routers)
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "llama"])
+def test_operations_count_weights_that_a_quantizer_has_stored(kind: str) -> None:
+    raw = {"model": {"name": "huggingface", "config": tiny_models.content(kind)}, "quantizer": "nf4", "adapter": "lora"}
+    parts = Parts.of(resolve({**raw, "train": {"sequence_len": 48}}, PluginHost.discover()))
+    quantizer = parts.quantizer()
+    assert quantizer is not None
+    model = build_quantized(parts.model, quantizer, torch.device("cpu"))
+    assert model.flops_per_token(48) == pytest.approx(built(kind).flops_per_token(48))

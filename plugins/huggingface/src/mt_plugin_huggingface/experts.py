@@ -9,7 +9,6 @@ Shapes: N tokens, K experts of a token, X experts, D model width, F hidden width
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ from mt_core.nn import (
 
 from .attention import current_context
 from .frame import mix_in
+from .linear import count_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -271,11 +271,7 @@ def idle_weights(model: nn.Module) -> float:
     if not isinstance(top_k, int):
         return 0.0
     mixtures = (each for each in model.modules() if isinstance(each, Experts | ListedExperts))
-    return sum(
-        math.prod(whole_shape(parameter)) * (1 - top_k / experts.layout.n_experts)
-        for experts in mixtures
-        for parameter in experts.parameters()
-    )
+    return sum(count_weights(experts) * (1 - top_k / experts.layout.n_experts) for experts in mixtures)
 
 
 def watch_routers(model: nn.Module, *, balance: float, factor: LossFactor) -> None:

@@ -6,6 +6,7 @@ Shapes: E inputs, F outputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -13,9 +14,20 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mt_core import whole_shape
 from mt_core.nn import AdaptedLinear, StoredLinear
 
 from .frame import mix_in
+
+
+def count_weights(module: nn.Module) -> int:
+    """Return the numbers of a module's weights; those that a quantizer has stored count as they multiply."""
+    found = sum(math.prod(whole_shape(parameter)) for parameter in module.parameters())
+    for each in module.modules():
+        base = each.base if isinstance(each, AdaptedLinear) else each
+        if isinstance(base, StoredLinear) and not isinstance(base, TransposedLinear):
+            found += base.in_features * base.out_features
+    return found
 
 
 def use_transposed_linear(model: nn.Module) -> None:

@@ -26,7 +26,7 @@ from .experts import idle_weights, linear_routers, module_to_draw, projections_i
 from .frame import Call, Frame, mix_in
 from .fused import use_fused
 from .initial import InitialValues
-from .linear import use_projections, use_transposed_linear
+from .linear import count_weights, use_projections, use_transposed_linear
 from .rotary import use_document_lengths
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -84,8 +84,9 @@ class HuggingFaceModel(TrainModel):
         self.__dict__["_initial"].draw(name, tensor, generator, module_to_draw(self, name, tensor))
 
     def flops_per_token(self, length: int) -> float:
-        """See ``TrainModel``; of experts those that a token chooses count."""
-        return super().flops_per_token(length) - 6.0 * idle_weights(self.__dict__["_outside"].model)
+        """See ``TrainModel``; of experts those that a token chooses count, and weights that a quantizer has stored do."""
+        weights = sum(count_weights(layer.module) for layer in self.layers()[1:])
+        return 6.0 * (weights - idle_weights(self.__dict__["_outside"].model))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.__dict__["_outside"].forget_buffers()  # a cast has rounded them
