@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,35 @@ def test_times_of_rows_padded_to_a_much_longer_one_say_so(batching: str, capsys:
     assert ("counted for rows padded to the longest of all, 408 tokens; they have 34 on average" in out) == (
         batching == "padding"
     )
+
+
+def test_rows_of_an_objective_that_collects_answers_have_the_longest_ones(
+    capsys: pytest.CaptureFixture[str], needs: Callable[[str], None]
+) -> None:
+    needs("mt-plugin-alignment")
+    Path("rows.jsonl").write_text("".join(json.dumps({"prompt": f"{n:03d}", "answer": "4"}) + "\n" for n in range(20)))
+    words = (
+        "--model",
+        "llama",
+        "--dataset",
+        "jsonl",
+        "--dataset.path",
+        "rows.jsonl",
+        "--objective",
+        "grpo",
+        "--rewards",
+        "exact",
+    )
+    words += ("--train.steps", "10", "--train.sequence-len", "512", "--dry-run", "--gpu", "h100-80g", "--plan")
+    found = {}
+    for tokens in (64, 256):
+        assert main([*words, "--json", "--objective.max-new-tokens", str(tokens)]) == 0
+        about = json.loads(capsys.readouterr().out)
+        found[tokens] = about["batch"]["row_tokens"], about["stages"][0]["memory"]["activations"]["device"]
+    assert found[256][0] - found[64][0] == 256 - 64
+    assert found[256][1] > 2 * found[64][1]
+    assert main([*words, "--objective.max-new-tokens", "64"]) == 0
+    assert "without the time in which they are written" in capsys.readouterr().out
 
 
 def test_a_run_that_is_too_large_fits_with_what_is_proposed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,17 +236,28 @@ def make_rollouts(
     return RolloutLoader(data, engine, RowsById(parts), make_policy, folder, **options)
 
 
+def longest_answered(data: RunData) -> int | None:
+    """Return the tokens of the longest prompt with the longest answers to it; ``None`` for an objective that collects none."""
+    if not isinstance(data.objective, CollectsAnswers):
+        return None
+    prompt = max(data.train.report.longest, data.held_out.report.longest)
+    return _answers_in_sample(data) * (prompt + data.objective.max_new_tokens)
+
+
+def _answers_in_sample(data: RunData) -> int:
+    return data.objective.answers_in_sample if isinstance(data.objective, ComparesAnswers) else 1
+
+
 def refuse_for_rollouts(parts: Parts, data: RunData) -> None:
     """Raise ``ConfigError`` for what needs rows of the dataset where these are prompts."""
-    if not isinstance(data.objective, CollectsAnswers):
+    longest = longest_answered(data)
+    if longest is None:
         return
     name, faults = parts.config.objective.name, []
     if data.stream is not None:
         problem = f"{name} reads prompts in an order of its own, and rows of a stream come in theirs."
         faults.append(Fault(key="dataset", problem=problem, fix="Take a dataset of files."))
-    answers = data.objective.answers_in_sample if isinstance(data.objective, ComparesAnswers) else 1
-    trained, held_out = data.train.report.longest, data.held_out.report.longest
-    longest = answers * (max(trained, held_out) + data.objective.max_new_tokens)
+    answers, trained, held_out = _answers_in_sample(data), data.train.report.longest, data.held_out.report.longest
     most = parts.config.train.sequence_len
     if data.stream is None and longest > most:
         what = f"the longest {'held-out ' if held_out > trained else ''}prompt with the longest answer to it"

@@ -92,6 +92,8 @@ def describe_layouts(found: Mapping[str, Any]) -> str:
         )
     if found["matmul"] == "fp8":
         lines.append("counted for products in bf16, and MFU of their peak: no time of train.matmul fp8 is known")
+    if found["collects_answers"]:
+        lines.append("counted for the longest answers, and without the time in which they are written and scored")
     rows = found["row_tokens"]
     if rows["mean"] < MUCH_SHORTER * rows["counted"]:
         lines.append(

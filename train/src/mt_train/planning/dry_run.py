@@ -22,7 +22,7 @@ from mt_train.assemble.parameter_names import describe_trained
 from mt_train.assemble.parts import Parts
 from mt_train.assemble.reach import adapter_reach, count_stored, dense_warnings
 from mt_train.assemble.report import describe_held_out, example, media_parts, warnings
-from mt_train.assemble.rollouts import refuse_for_rollouts
+from mt_train.assemble.rollouts import longest_answered, refuse_for_rollouts
 from mt_train.assemble.run import RunOptions
 from mt_train.assemble.run_length import HasEpochs, Iterations, count_steps
 from mt_train.assemble.save_interval import describe_auto
@@ -190,10 +190,11 @@ def _experts(plan: Plan, meta: MetaModel, row_tokens: int) -> dict[str, int] | N
 
 
 def count_row_tokens(config: RunConfig, data: RunData) -> int:
-    """Return the tokens of the longest row, padding included."""
+    """Return the tokens of the longest row, padding included; where rows are prompts, with the longest answers to them."""
     if config.data.batching == "packing":
         return config.train.sequence_len
-    return padded_size(int(data.train.lengths.max()), config.data.pad_multiple, config.train.sequence_len)
+    longest = longest_answered(data) or int(data.train.lengths.max())
+    return padded_size(longest, config.data.pad_multiple, config.train.sequence_len)
 
 
 def stages_on_paper(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mt_train.assemble.rollouts import longest_answered
 from mt_train.planning.candidates import KEPT_FREE, USUAL_HOST, Candidate, Room
 from mt_train.planning.dry_run import PaperRun, count_row_tokens
 from mt_train.planning.fit import judge
@@ -56,6 +57,7 @@ def report_layouts(paper: PaperRun, hardware: Hardware, steps: int) -> dict[str,
         "accepted": found.accepted,
         "too_large": found.too_large,
         "matmul": paper.parts.config.train.matmul,
+        "collects_answers": longest_answered(paper.data) is not None,
         "row_tokens": _row_tokens(paper),
         "fitted": hardware.gpu.architecture in CONSTANTS.products,
         "fitted_like": FITTED_LIKE,
@@ -65,9 +67,12 @@ def report_layouts(paper: PaperRun, hardware: Hardware, steps: int) -> dict[str,
 
 
 def _row_tokens(paper: PaperRun) -> dict[str, float]:
-    """Return the tokens of a row that times are counted for, and those of a row on average. Packed rows are full."""
+    """Return the tokens of a row that times are counted for, and those of a row on average.
+
+    Packed rows are full, and how long answers will be nobody knows.
+    """
     longest = count_row_tokens(paper.parts.config, paper.data)
-    if paper.parts.config.data.batching == "packing":
+    if paper.parts.config.data.batching == "packing" or longest_answered(paper.data):
         return {"counted": longest, "mean": longest}
     return {"counted": longest, "mean": float(paper.data.train.lengths.clip(max=longest).mean())}
 
