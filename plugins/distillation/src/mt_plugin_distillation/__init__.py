@@ -1,0 +1,1 @@
+"""Objectives that learn from a teacher model."""

@@ -1,0 +1,173 @@
+"""The loss of a student beside its teacher, whose logits never exist for more than a chunk of tokens.
+
+Shapes: n trained tokens, C tokens of a chunk, D model width of the student, E that of the teacher, V rows of the student's head, W
+vocabulary that both heads have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from .divergences import Divergence
+
+CHUNK_TOKENS = 256
+"""Tokens whose logits exist at one time. Ten tensors of (C, V) do then, where the plain loss has three for four times as many tokens."""
+
+
+@dataclass(frozen=True)
+class DistillationRule:
+    """The loss of a token: (1 - ``weight``) · cross-entropy + ``weight`` · divergence, both in nats.
+
+    The logits are divided by ``temperature`` for the divergence, which is multiplied by its square where ``squared``.
+    """
+
+    divergence: Divergence
+    weight: float = 1.0
+    temperature: float = 1.0
+    squared: bool = True
+
+    def compare(self, logits_CV: Tensor, teacher_CV: Tensor) -> Tensor:
+        """(C,) the divergence of each token.
+
+        A head may have more rows than the other, which no id leads to (padding): both softmaxes are over those that both have.
+        """
+        width = min(logits_CV.shape[1], teacher_CV.shape[1])
+        teacher_CW = (teacher_CV[:, :width] / self.temperature).log_softmax(1)
+        student_CW = (logits_CV[:, :width] / self.temperature).log_softmax(1)
+        found_C = self.divergence(teacher_CW, student_CW)
+        return found_C * self.temperature**2 if self.squared and self.temperature != 1 else found_C
+
+
+class DistillationSums(NamedTuple):
+    """Sums over tokens: the loss, which has a gradient, and both of its terms without their weights."""
+
+    loss: Tensor
+    cross_entropy: Tensor
+    divergence: Tensor
+
+
+@dataclass(frozen=True)
+class TeacherTokens:
+    """The teacher's head, and its hidden states (n, E) of the trained tokens, whose ids are ``labels_n``; ``weights_n`` multiply losses."""
+
+    head: nn.Module
+    hidden_nE: Tensor
+    labels_n: Tensor
+    weights_n: Tensor | None = None
+
+    def logits(self, piece: slice) -> Tensor:
+        """(C, V) of the teacher, which gets no gradient."""
+        with torch.no_grad():
+            return widened(self.head(self.hidden_nE[piece]))
+
+    def compare(self, logits_CV: Tensor, piece: slice, rule: DistillationRule) -> Tensor:
+        """(3,) sums of the loss, the cross-entropy and the divergence of a chunk."""
+        cross_entropy_C = F.cross_entropy(logits_CV, self.labels_n[piece], reduction="none")
+        divergence_C = rule.compare(logits_CV, self.logits(piece))
+        losses_C = (1 - rule.weight) * cross_entropy_C + rule.weight * divergence_C
+        values_3C = torch.stack([losses_C, cross_entropy_C, divergence_C])
+        return (values_3C if self.weights_n is None else values_3C * self.weights_n[piece]).sum(1)
+
+
+def distillation_sums(
+    head: nn.Module, hidden_nD: Tensor, teacher: TeacherTokens, rule: DistillationRule, *, chunk: int = CHUNK_TOKENS
+) -> DistillationSums:
+    """Sums over all tokens, in fp32. No tokens still run any head that is not a plain matrix once.
+
+    A plain linear head gets its gradients in the forward, while the logits of a chunk are there; with any other head (a soft-cap, an
+    adapter on it) a chunk is computed once more in the backward.
+    """
+    if is_plain_linear(head):
+        # a Function is told that an input needs a gradient also where none is recorded
+        given = [each if torch.is_grad_enabled() else each.detach() for each in (hidden_nD, head.weight)]
+        loss, terms = _LinearDistillation.apply(*given, teacher, rule, chunk)  # type: ignore[no-untyped-call]
+        return DistillationSums(loss, terms[0], terms[1])
+    pieces = [slice(start, start + chunk) for start in range(0, max(len(hidden_nD), 1), chunk)]
+    found = [
+        checkpoint(_compare_piece, head, hidden_nD[piece], teacher, piece, rule, use_reentrant=False)
+        for piece in pieces
+    ]
+    total_3 = torch.stack(found).sum(0)
+    return DistillationSums(total_3[0], total_3[1].detach(), total_3[2].detach())
+
+
+@torch.no_grad()
+def token_divergences(
+    head: nn.Module, hidden_nD: Tensor, teacher: TeacherTokens, rule: DistillationRule, *, chunk: int = CHUNK_TOKENS
+) -> Tensor:
+    """(n,) the divergence of each token."""
+    found = [hidden_nD.new_empty(0, dtype=torch.float32)]
+    for start in range(0, len(hidden_nD), chunk):
+        piece = slice(start, start + chunk)
+        found.append(rule.compare(widened(head(hidden_nD[piece])), teacher.logits(piece)))
+    return torch.cat(found)
+
+
+def is_plain_linear(head: nn.Module) -> bool:
+    """Return whether the head is a matrix and nothing else."""
+    is_linear = isinstance(head, nn.Linear) and type(head).forward is nn.Linear.forward
+    return is_linear and getattr(head, "bias", None) is None
+
+
+def widened(logits_CV: Tensor) -> Tensor:
+    """Logits in fp32, where they are in half precision."""
+    return logits_CV.float() if logits_CV.dtype.itemsize < torch.float32.itemsize else logits_CV
+
+
+def _compare_piece(
+    head: nn.Module, hidden_CD: Tensor, teacher: TeacherTokens, piece: slice, rule: DistillationRule
+) -> Tensor:
+    return teacher.compare(widened(head(hidden_CD)), piece, rule)
+
+
+class _LinearDistillation(torch.autograd.Function):
+    """Loss of a bias-free linear head; the gradient of a chunk's logits is that of ``TeacherTokens.compare``, by autograd."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_nD: Tensor, weight_VD: Tensor, teacher: TeacherTokens, rule: DistillationRule, chunk: int
+    ) -> tuple[Tensor, Tensor]:
+        need_hidden, need_weight = ctx.needs_input_grad[:2]
+        total_3 = torch.zeros(3, dtype=_sum_dtype(weight_VD), device=hidden_nD.device)
+        grad_nD = torch.empty_like(hidden_nD) if need_hidden else None
+        grad_VD = torch.zeros_like(weight_VD, dtype=_sum_dtype(weight_VD)) if need_weight else None
+        for start in range(0, len(hidden_nD), chunk):
+            piece = slice(start, start + chunk)
+            hidden_CD = hidden_nD[piece]
+            logits_CV = widened(hidden_CD @ weight_VD.T).requires_grad_(need_hidden or need_weight)
+            with torch.set_grad_enabled(logits_CV.requires_grad):
+                loss, *terms = teacher.compare(logits_CV, piece, rule)
+            total_3 += torch.stack([each.detach() for each in (loss, *terms)])
+            if not logits_CV.requires_grad:
+                continue
+            (delta_CV,) = torch.autograd.grad(loss, logits_CV)
+            delta_CV = delta_CV.to(weight_VD.dtype)
+            if grad_nD is not None:
+                torch.mm(delta_CV, weight_VD, out=grad_nD[piece])
+            if grad_VD is not None:
+                grad_VD += delta_CV.T @ hidden_CD
+        # Not among the saved tensors: autograd would keep those, and then copy the gradients instead of taking them.
+        ctx.gradients = grad_nD, None if grad_VD is None else grad_VD.to(weight_VD.dtype)
+        terms_2 = total_3[1:].clone()
+        ctx.mark_non_differentiable(terms_2)
+        return total_3[0].clone(), terms_2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        grad_nD, grad_VD = ctx.gradients
+        ctx.gradients = None
+        if grad_nD is not None:
+            grad_nD.mul_(grad)
+        if grad_VD is not None:
+            grad_VD.mul_(grad)
+        return grad_nD, grad_VD, None, None, None
+
+
+def _sum_dtype(weight: Tensor) -> torch.dtype:
+    return torch.promote_types(weight.dtype, torch.float32)

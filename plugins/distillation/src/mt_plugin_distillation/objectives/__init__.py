@@ -1,0 +1,1 @@
+"""Objectives: rows, and answers of the student, learned with a teacher."""
