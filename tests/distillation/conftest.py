@@ -37,7 +37,7 @@ def launch_students(
     """``launch_students(world, cases)``: what came of each case, in so many processes. Of 15 rows 4 are held out, so that the second
     step has 3 rows, all of which the first of two ranks gets."""
     rows = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    words = "the quick brown fox jumps over a lazy dog and rests".split()
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "rests"]
     content = [
         {"prompt": " ".join(words[: 1 + n % 4]) + " ", "response": " ".join(words[n % 5 : n % 5 + 1 + (5 * n) % 6])}
         for n in range(15)

@@ -117,7 +117,10 @@ def test_rows_that_one_head_alone_has_are_left_out_of_both_softmaxes() -> None:
     ("options", "said"),
     [
         ({"beta": 0.3}, "beta is an option of jsd, and divergence is forward-kl"),
-        ({"divergence": "jsd", "alpha": 0.3}, "alpha is an option of skew-kl and skew-reverse-kl, and divergence is jsd"),
+        (
+            {"divergence": "jsd", "alpha": 0.3},
+            "alpha is an option of skew-kl and skew-reverse-kl, and divergence is jsd",
+        ),
     ],
 )
 def test_an_option_of_another_divergence_is_refused(options: dict[str, Any], said: str) -> None:

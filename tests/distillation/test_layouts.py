@@ -15,7 +15,15 @@ OF_MOVES = 2e-5
 """Of a weight, absolutely: Adam's steps of 1e-2 repeat the rounding of a gradient that is small."""
 SGD = {"optimizer": {"name": "sgd", "lr": 0.5}}
 PACKED = {"data": {"batching": "packing"}}
-CAPPED = {"name": "gemma", "variant": "2-tiny", "window": 8, "final_softcap": 5.0, "vocab_size": 272, "dim": 32, "n_layers": 2}
+CAPPED = {
+    "name": "gemma",
+    "variant": "2-tiny",
+    "window": 8,
+    "final_softcap": 5.0,
+    "vocab_size": 272,
+    "dim": 32,
+    "n_layers": 2,
+}
 CAPPED |= {"n_heads": 4, "n_kv_heads": 2, "ffn_dim": 48}
 WRITES = {"name": "gkd", "on_policy": 0.5, "prompts": 4, "max_new_tokens": 8, "updates": 2}
 KINDS: dict[str, dict[str, Any]] = {

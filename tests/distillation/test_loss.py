@@ -43,9 +43,7 @@ def parts(
 def plain(head: nn.Module, hidden: Tensor, teacher: TeacherTokens, rule: DistillationRule) -> Tensor:
     """The loss with the logits of all tokens at once."""
     logits, others = head(hidden), teacher.head(teacher.hidden_nE)[:, :ROWS]
-    apart = rule.divergence(
-        (others / rule.temperature).log_softmax(1), (logits / rule.temperature).log_softmax(1)
-    )
+    apart = rule.divergence((others / rule.temperature).log_softmax(1), (logits / rule.temperature).log_softmax(1))
     apart = apart * (rule.temperature**2 if rule.squared else 1)
     losses = (1 - rule.weight) * F.cross_entropy(logits, teacher.labels_n, reduction="none") + rule.weight * apart
     return (losses if teacher.weights_n is None else losses * teacher.weights_n).sum()

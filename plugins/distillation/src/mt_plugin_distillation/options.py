@@ -42,19 +42,25 @@ class DivergenceOptions(MtConfig):
         0.5, ge=0, le=1, description="share of the teacher in the mixture of jsd; 0 is forward-kl, 1 is reverse-kl"
     )
     alpha: float = Field(
-        0.1, gt=0, lt=1, description="share of the first distribution that skew-kl and skew-reverse-kl mix into the other"
+        0.1,
+        gt=0,
+        lt=1,
+        description="share of the first distribution that skew-kl and skew-reverse-kl mix into the other",
     )
     softmax_temperature: float = Field(
         1.0, ge=0.01, le=100, description="logits of both are divided by it before they are compared"
     )
     squared_temperature: bool = Field(
-        True, description="multiply the divergence by the square of softmax_temperature, which keeps its gradient's size"
+        True,
+        description="multiply the divergence by the square of softmax_temperature, which keeps its gradient's size",
     )
 
     @model_validator(mode="after")
     def _no_idle_option(self) -> Self:
         for option, names in _OF.items():
-            is_given = getattr(self, option) != type(self).model_fields[option].default  # run.yaml has the defaults, too
+            is_given = (
+                getattr(self, option) != type(self).model_fields[option].default
+            )  # run.yaml has the defaults, too
             if is_given and self.divergence not in names:
                 raise ValueError(
                     f"{option} is an option of {' and '.join(names)}, and divergence is {self.divergence}; leave it out"
@@ -66,7 +72,10 @@ class DistillConfig(DivergenceOptions, TeacherOptions):
     """Options of objectives on rows."""
 
     weight: float = Field(
-        0.5, gt=0, le=1, description="w of the loss (1 - w) · cross-entropy + w · divergence; 1 learns from the teacher alone"
+        0.5,
+        gt=0,
+        le=1,
+        description="w of the loss (1 - w) · cross-entropy + w · divergence; 1 learns from the teacher alone",
     )
 
 
@@ -77,7 +86,10 @@ class GkdConfig(DivergenceOptions, TeacherOptions):
         "jsd", description="distance of the student's distribution of a token from the teacher's"
     )
     on_policy: float = Field(
-        1.0, ge=0, le=1, description="λ: share of the prompts that the student answers; the others have the row's answer"
+        1.0,
+        ge=0,
+        le=1,
+        description="λ: share of the prompts that the student answers; the others have the row's answer",
     )
     prompts: int = Field(8, ge=1, le=100_000, description="prompts of an iteration")
     updates: int = Field(
@@ -87,7 +99,9 @@ class GkdConfig(DivergenceOptions, TeacherOptions):
     max_new_tokens: int = Field(
         64, ge=1, le=10_000_000, description="longest answer; a longer one of a row is cut (tokens)"
     )
-    temperature: float = Field(1.0, ge=0.01, le=100, description="temperature with which the student's answers are drawn")
+    temperature: float = Field(
+        1.0, ge=0.01, le=100, description="temperature with which the student's answers are drawn"
+    )
     top_p: float | None = Field(
         None, gt=0, le=1, description="answers are drawn from the likeliest tokens of this mass"
     )

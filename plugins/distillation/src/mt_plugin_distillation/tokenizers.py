@@ -20,10 +20,7 @@ _TEXT = (
 )
 """Words, numbers, scripts and white space, at which tokenizers part."""
 
-_FIX = (
-    "A teacher learns and is read in the ids of the student: take one of the same family, or train on texts that it wrote"
-    " (--objective sft)"
-)
+_FIX = "A teacher needs the ids of the student: take one of the same family, or train on texts that it wrote (--objective sft)"
 
 
 def refuse_other_tokenizer(tokenizer: Tokenizer, teacher: LoadedModel, path: Path) -> None:
@@ -33,9 +30,7 @@ def refuse_other_tokenizer(tokenizer: Tokenizer, teacher: LoadedModel, path: Pat
     """
     rows = teacher.vocabulary
     if rows is not None and tokenizer.size > rows:
-        raise UsageError(
-            f"the teacher {path} has {rows} ids, and the run's tokenizer {tokenizer.size}. {_FIX}"
-        )
+        raise UsageError(f"the teacher {path} has {rows} ids, and the run's tokenizer {tokenizer.size}. {_FIX}")
     other = teacher.tokenizer
     ids, others = (text_encoder(each)(_TEXT) for each in (tokenizer, other))
     if ids != others:

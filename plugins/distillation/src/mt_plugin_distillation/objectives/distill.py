@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mt_core import DataError, Rejected, Row, Sample
+from mt_core import DataError, Message, Rejected, Row, Sample
 from mt_core.nn import LossSums, TokenObjective
 
 from ..divergences import divergence_of
@@ -27,11 +27,18 @@ if TYPE_CHECKING:
 
     from ..options import DistillConfig, DivergenceOptions, TeacherOptions
 
+_MEDIA = (
+    "the row has media, and a teacher reads text alone. Leave such rows out (--data.on-bad-row skip), or learn from texts that the"
+    " teacher wrote about them (--objective sft)."
+)
+
 
 class TeacherObjective(TokenObjective):
     """Base: the loss of trained tokens beside a teacher. Subclasses say how a row is encoded."""
 
-    def __init__(self, tokenizer: Tokenizer, teacher: TeacherOptions, options: DivergenceOptions, weight: float) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, teacher: TeacherOptions, options: DivergenceOptions, weight: float
+    ) -> None:
         super().__init__(pad_id=tokenizer.pad_id or 0)
         self.teacher = Teacher(teacher, tokenizer)
         self.rule = DistillationRule(
@@ -75,10 +82,13 @@ class DistillObjective(TeacherObjective):
         return [self.encode(row) for row in rows] if many is None else list(map(_without_media, many(rows)))
 
 
+def refuse_media(row_id: str, turns: Sequence[Message]) -> None:
+    """Raise ``DataError`` for turns with media."""
+    if any(turn.get("media") for turn in turns):
+        raise DataError(f"{row_id}: {_MEDIA}")
+
+
 def _without_media(found: Sample | Rejected) -> Sample | Rejected:
     if isinstance(found, Sample) and found.media:
-        raise DataError(
-            f"{found.row_id}: the row has media, and a teacher reads text alone. Leave such rows out (--data.on-bad-row skip), or learn"
-            " from texts that the teacher wrote about them (--objective sft)."
-        )
+        raise DataError(f"{found.row_id}: {_MEDIA}")
     return found

@@ -14,7 +14,7 @@ from mt_core import DataError, Message, Row, Sample, conversation, preference
 from mt_core.generation import GenerationConfig, SamplingRules
 
 from ..loss import token_divergences
-from .distill import TeacherObjective
+from .distill import TeacherObjective, refuse_media
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -44,10 +44,7 @@ class GkdObjective(TeacherObjective):
     def encode(self, row: Row) -> Sample:
         """The prompt of a row. Raises ``DataError`` for a row without one, with media, or without an answer where that may be learned."""
         turns = _read_prompt(row)
-        if any(turn.get("media") for turn in turns):
-            raise DataError(
-                f"{row['id']}: the prompt has media, and a teacher reads text alone. Leave such rows out (--data.on-bad-row skip)."
-            )
+        refuse_media(row["id"], turns)
         if self._config.on_policy < 1:
             self._answer_of(row)
         ids = self._template.prompt(turns)
@@ -101,17 +98,19 @@ class GkdObjective(TeacherObjective):
 
     def _answer_of(self, row: Row) -> dict[str, Any]:
         """Return prompt and answer of a row as a record has them. Raises ``DataError`` where it has no answer."""
-        turns = conversation(row)
-        last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=-1)
+        need = f"With on_policy={self._config.on_policy:g} rows have answers, too: give it one, or set --objective.on-policy 1"
+        try:
+            turns = conversation(row)
+        except DataError as error:
+            raise DataError(f"{error} {need}.") from error
+        refuse_media(row["id"], turns)
+        last = max(n for n, turn in enumerate(turns) if turn["role"] == "assistant")
         before = [{**turn, "train": False} if turn["role"] == "assistant" else turn for turn in turns[:last]]
         answer = {name: value for name, value in turns[last].items() if name not in ("train", "weight")}
         encoded = self._template.encode([*before, answer])
         trained = list(compress(range(len(encoded.ids)), encoded.trained))
-        if last < 0 or not trained or not trained[0]:
-            raise DataError(
-                f"{row['id']}: no answer with a prompt before it, which a share of the prompts needs (on_policy"
-                f" {self._config.on_policy:g}). Give the row one, or set --objective.on-policy 1."
-            )
+        if not trained or not trained[0]:
+            raise DataError(f"{row['id']}: the answer has no token of its own behind a prompt. {need}.")
         ids = [int(each) for each in encoded.ids[trained[0] : trained[-1] + 1]]
         most = self._config.max_new_tokens
         return {
