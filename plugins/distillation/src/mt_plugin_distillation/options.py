@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, Strict, model_validator
 
 from mt_core import MtConfig
 
@@ -24,7 +24,7 @@ class TeacherOptions(MtConfig):
     teacher_family: str | None = Field(
         None, description="model family of a folder of weights; default: the one that config.json names"
     )
-    teacher_checkpoint: str | int = Field(
+    teacher_checkpoint: Literal["last", "best"] | Annotated[int, Strict(), Field(ge=0, le=2**53)] = Field(
         "last", description="checkpoint of a run that is the teacher: last, best or a step"
     )
     teacher_dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field(
