@@ -99,6 +99,7 @@ LONG = (
     "callbacks/test_spikes.py",
     "conformance/test_catch_list.py",
     "core/plugins/test_command.py",
+    "distillation/test_layouts.py",
     "docs/test_site.py",
     *(f"faults/test_{name}.py" for name in ("canaries", "endings", "failing_disk", "kills", "mutations", "processes")),
     *(f"faults/test_{name}.py" for name in ("shared_folder", "shared_streams", "signals")),

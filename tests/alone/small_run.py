@@ -52,6 +52,7 @@ RUNS = {
     "board": KIT,
     "callbacks": [*KIT, "--callbacks", "ema", "--task-print", "perplexity"],
     "datasets": [*KIT, "--dataset", "csv", "--dataset.path", "rows.csv", "--objective", "sft"],
+    "distillation": [*KIT, "--objective", "distill-pretrain", "--objective.teacher-path", "teacher"],
     "evals": [*KIT, "--evaluations", "perplexity", *ASKED],
     "multimodal": [*KIT, "--dataset", "jsonl", "--dataset.path", "pictures.jsonl", "--objective", "sft", *SEEN],
     "optim": [*KIT, "--optimizer", "muon", "--schedule", "linear"],
@@ -139,6 +140,8 @@ def test_two_steps_are_trained_with_what_it_brings(
     Path("pictures.jsonl").write_text("".join(json.dumps(seen) + "\n" for _ in range(32)))
     Path("history.json").write_text("[]")
     few = ["--train.steps", "2", "--train.micro-batch-size", "2", "--train.sequence-len", "64", "--output", "run"]
+    if "teacher" in WORDS:
+        assert main([*KIT, *few[:-1], "teacher"]) == 0
     assert main([*WORDS, *served, *few]) == 0
     assert len(MetricsFile(Path("run/metrics.jsonl")).read()) == 2
     lock = json.loads(Path("run/plugins.lock.json").read_text())

@@ -21,6 +21,7 @@ PART = {
     "board": ["test_tail.py", "test_glance.py"],
     "callbacks": ["."],
     "datasets": ["test_hub.py", "test_plugin.py"],
+    "distillation": ["test_divergences.py", "test_loss.py"],
     "evals": ["choices", "test_held_out.py", "test_perplexity.py", "test_plugin.py"],
     "huggingface": ["test_conformance.py"],
     "llama": ["test_conformance.py", "test_tokenizer.py", "test_variants.py"],

@@ -16,8 +16,9 @@ Cases = Mapping[str, Mapping[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def teacher(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], None]) -> Path:
     """A run of a small Llama over bytes, which knows a little of the demo corpus."""
+    needs("mt-plugin-llama")
     run = tmp_path_factory.mktemp("teacher") / "run"
     raw = {
         "model": {"name": "llama", "dim": 48, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "ffn_dim": 64},

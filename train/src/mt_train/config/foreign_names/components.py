@@ -58,7 +58,7 @@ FOREIGN_COMPONENTS: dict[str, dict[str, str]] = {
         "--objective dpo --objective.loss ipo": "ipo",
         "--objective dpo --objective.loss bco-pair": "bco",
         "--objective grpo": "bnpo",
-        "without a counterpart; no objective learns from a teacher model": "gkd distillation",
+        "--objective distill": "distillation kd",
         "without a counterpart; no objective has this loss": "luspo vespo ebft",
     },
     "evaluation": {"--evaluations harness": "lm-eval lm-evaluation-harness"},

@@ -67,7 +67,7 @@ SWIFT = {
         "chord_* sdar_* rlsd_* fipo_* real_tau advantage_reweight off_policy_sequence_mask_delta enable_channel_loss mrl_dims"
     ),
     "without a counterpart; no adapter does this": "fourier_* reft_* llamapro_* adapter_act adapter_length",
-    "without a counterpart; no objective learns from a teacher model": "gkd_* offload_teacher_model",
+    "without a counterpart; whole distributions are compared, of a teacher on the student's device": "gkd_* offload_teacher_model",
     "--objective.tool-rounds; with --objective.tools": "max_turns",
     "without a counterpart; turns of an answer are calls of --objective.tools": (
         "multi_turn_scheduler completion_length_limit_scope use_gym_env gym_env"

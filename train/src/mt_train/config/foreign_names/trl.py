@@ -109,7 +109,11 @@ TRL = {
     "--objective.tools; a Python file of functions": "tools",
     "--objective.tool-rounds; with --objective.tools": "max_tool_calling_iterations",
     "without a counterpart; tools have no state for each answer": "environment_factory",
-    "without a counterpart; no objective learns from a teacher model": ("lmbda seq_kd teacher_*"),
+    "--objective.on-policy; with --objective gkd": "lmbda",
+    "--objective.teacher-path; with --objective gkd or distill": "teacher_model_name_or_path teacher_model",
+    "--objective.teacher-dtype; with --objective gkd or distill": "teacher_model_init_kwargs",
+    "--objective sft; on texts that the teacher wrote with `mt-generate --prompts`": "seq_kd",
+    "without a counterpart; a teacher is a folder here, which each rank reads whole": "teacher_*",
     "not needed; the head computes in the run's precision, and what follows it in fp32": "cast_lm_head_to_fp32",
     "not needed; a reference is measured in the batches of the run": "precompute_ref_batch_size",
     "not needed": (
