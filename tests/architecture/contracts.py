@@ -37,14 +37,16 @@ def read_distribution(project: Path) -> Distribution:
     """A distribution out of its ``pyproject.toml``.
 
     All import mt-core. One that brings a command imports what else of ours it depends on, but for plugins; for the others that is
-    only installed with them, as the commands are with a model.
+    only installed with them, as the commands are with a model, unless ``[tool.mt]`` names it among its ``imports``.
     """
-    about = tomllib.loads(project.read_text("utf-8"))["project"]
+    content = tomllib.loads(project.read_text("utf-8"))
+    about, named = content["project"], content.get("tool", {}).get("mt", {}).get("imports", ())
     needed = {_name(line) for line in about["dependencies"]}
     ours = {name.replace("-", "_") for name in needed if name.startswith("mt-") and not name.startswith("mt-plugin-")}
     sources = project.parent / "src"
     packages = {path.stem for path in sources.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    return Distribution(project.parent, frozenset(packages), frozenset(ours if "scripts" in about else ours & {CORE}))
+    imported = {CORE, *(name.replace("-", "_") for name in named)}
+    return Distribution(project.parent, frozenset(packages), frozenset(ours if "scripts" in about else ours & imported))
 
 
 def _name(requirement: str) -> str:

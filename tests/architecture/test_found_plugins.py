@@ -39,6 +39,16 @@ def test_a_folder_is_found_and_may_import_the_core(workspace: Path) -> None:
     assert forbidden_imports(workspace) == []
 
 
+def test_it_may_import_what_it_depends_on_where_it_says_so(workspace: Path) -> None:
+    write(workspace, "first", "from mt_train import load_run\n")
+    project = workspace / "plugins/first/pyproject.toml"
+    depends = project.read_text().replace('"mt-core>=0.1,<0.2"', '"mt-core>=0.1,<0.2", "mt-train>=0.1,<0.2"')
+    project.write_text(depends)
+    assert len(forbidden_imports(workspace)) == 1
+    project.write_text(depends + '\n[tool.mt]\nimports = ["mt-train"]\n')
+    assert forbidden_imports(workspace) == []
+
+
 @pytest.mark.parametrize(
     "source", ["import mt_train\n", "from mt_plugin_first import x\n"], ids=["training", "another plugin"]
 )

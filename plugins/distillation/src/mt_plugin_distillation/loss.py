@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from .divergences import Divergence
 
 CHUNK_TOKENS = 256
-"""Tokens whose logits exist at one time. Ten tensors of (C, V) do then, where the plain loss has three for four times as many tokens."""
+"""Tokens whose logits exist at one time. A dozen tensors of (C, V) do then, where the plain loss has three, for up to four times as many tokens."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def distillation_sums(
     """
     if is_plain_linear(head):
         # a Function is told that an input needs a gradient also where none is recorded
-        given = [each if torch.is_grad_enabled() else each.detach() for each in (hidden_nD, head.weight)]
+        given = [hidden_nD, head.get_parameter("weight")]
+        given = given if torch.is_grad_enabled() else [each.detach() for each in given]
         loss, terms = _LinearDistillation.apply(*given, teacher, rule, chunk)  # type: ignore[no-untyped-call]
         return DistillationSums(loss, terms[0], terms[1])
     pieces = [slice(start, start + chunk) for start in range(0, max(len(hidden_nD), 1), chunk)]
@@ -126,8 +127,20 @@ def _compare_piece(
     return teacher.compare(widened(head(hidden_CD)), piece, rule)
 
 
+def _differentiate(
+    logits_CV: Tensor, teacher: TeacherTokens, piece: slice, rule: DistillationRule, *, wanted: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the sums of ``TeacherTokens.compare``, and the gradient of the loss by the logits; nothing where that is not ``wanted``."""
+    if not wanted:
+        return teacher.compare(logits_CV, piece, rule), logits_CV.new_empty(0)
+    with torch.enable_grad():
+        loss, *terms = teacher.compare(logits_CV.requires_grad_(), piece, rule)
+        (delta_CV,) = torch.autograd.grad(loss, logits_CV)
+    return torch.stack([each.detach() for each in (loss, *terms)]), delta_CV
+
+
 class _LinearDistillation(torch.autograd.Function):
-    """Loss of a bias-free linear head; the gradient of a chunk's logits is that of ``TeacherTokens.compare``, by autograd."""
+    """Loss of a bias-free linear head. The gradients are ready after the forward, so that nothing is computed twice."""
 
     @staticmethod
     def forward(
@@ -139,19 +152,15 @@ class _LinearDistillation(torch.autograd.Function):
         grad_VD = torch.zeros_like(weight_VD, dtype=_sum_dtype(weight_VD)) if need_weight else None
         for start in range(0, len(hidden_nD), chunk):
             piece = slice(start, start + chunk)
-            hidden_CD = hidden_nD[piece]
-            logits_CV = widened(hidden_CD @ weight_VD.T).requires_grad_(need_hidden or need_weight)
-            with torch.set_grad_enabled(logits_CV.requires_grad):
-                loss, *terms = teacher.compare(logits_CV, piece, rule)
-            total_3 += torch.stack([each.detach() for each in (loss, *terms)])
-            if not logits_CV.requires_grad:
-                continue
-            (delta_CV,) = torch.autograd.grad(loss, logits_CV)
-            delta_CV = delta_CV.to(weight_VD.dtype)
+            logits_CV = widened(hidden_nD[piece] @ weight_VD.T)
+            sums_3, delta_CV = _differentiate(logits_CV, teacher, piece, rule, wanted=need_hidden or need_weight)
+            total_3 += sums_3
+            del logits_CV  # before the next ones are made
             if grad_nD is not None:
-                torch.mm(delta_CV, weight_VD, out=grad_nD[piece])
+                torch.mm(delta_CV.to(weight_VD.dtype), weight_VD, out=grad_nD[piece])
             if grad_VD is not None:
-                grad_VD += delta_CV.T @ hidden_CD
+                grad_VD += delta_CV.to(weight_VD.dtype).T @ hidden_nD[piece]
+            del delta_CV
         # Not among the saved tensors: autograd would keep those, and then copy the gradients instead of taking them.
         ctx.gradients = grad_nD, None if grad_VD is None else grad_VD.to(weight_VD.dtype)
         terms_2 = total_3[1:].clone()
