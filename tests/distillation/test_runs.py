@@ -109,6 +109,7 @@ def test_the_best_checkpoint_of_gkd_is_that_with_the_lowest_divergence(teacher: 
         resolve({**raw, "checkpoint": {"best": "eval_loss:min"}}, host)
 
 
+@pytest.mark.needs("mt-plugin-llama")
 def test_a_run_without_a_teacher_has_no_use_for_the_check(tmp_path: Path) -> None:
     raw = raw_of(tmp_path)
     with pytest.raises(UsageError, match="the objective of the run has no teacher; leave the callback out"):

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from mt_core import Tokenizer
-    from mt_core.model_protocols import Objective
     from mt_core.nn import Batch
 
     from ..options import DistillConfig, DivergenceOptions, TeacherOptions
@@ -68,7 +67,7 @@ class TeacherObjective(TokenObjective):
 class DistillObjective(TeacherObjective):
     """Rows as another objective reads them (``sft``, ``pretrain``)."""
 
-    def __init__(self, tokenizer: Tokenizer, rows: Objective, config: DistillConfig) -> None:
+    def __init__(self, tokenizer: Tokenizer, rows: TokenObjective, config: DistillConfig) -> None:
         super().__init__(tokenizer, config, config, config.weight)
         self._rows = rows
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..options import GkdConfig
 
 STUDENT, ROW = "student", "row"
-"""Whose answer a record has."""
+"""Writers of the answer of a record."""
 DIVERGENCE = "divergence"
 _CUT = ("length", "context")
 """Ends of an answer that is not finished."""
