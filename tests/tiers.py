@@ -152,8 +152,19 @@ LONG = (
 """Where the ids of tests begin that are left to ``.ci/run``: two thirds of the time of all that it runs."""
 
 PAGES_OF_EACH_NIGHT = (
-    *("adapters", "add_a_model", "board", "callbacks", "convert", "data", "devices", "dna", "export", "harness"),
-    *("images", "memory", "mixtures", "resume", "scale_out", "search", "testing_a_plugin", "tutorial"),
+    *("adapters", "add_a_model", "board", "callbacks", "convert", "data", "devices", "distillation", "dna"),
+    *(
+        "export",
+        "harness",
+        "images",
+        "memory",
+        "mixtures",
+        "resume",
+        "scale_out",
+        "search",
+        "testing_a_plugin",
+        "tutorial",
+    ),
     *("write/encoder", "write/evaluation"),
 )
 READMES_OF_EACH_NIGHT = (

@@ -42,9 +42,9 @@ class StudentBench(Bench):
             return self.found(session, output, losses)
 
     def resume(self, case: dict[str, Any]) -> dict[str, Any]:
-        """A run that is not stopped, and those that are stopped after each step and go on."""
+        """A run that is not stopped, and those that are stopped after some steps and go on."""
         found: dict[str, Any] = {"whole": self.run(case), "stopped": {}}
-        for step in range(1, STEPS):
+        for step in case["stops"]:
             with SharedFolder() as output:
                 first, begun = self.again(case, output), Losses()
                 first.events.callbacks = Callbacks({"stop": StopAfter(step)})
