@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mt_conformance.tiny_config import TinyConfig
@@ -56,6 +57,18 @@ def test_a_frozen_head_gets_no_gradient_and_still_passes_one_on() -> None:
     chunked_loss(head, hidden, torch.arange(5)).backward()
     assert head.weight.grad is None
     assert hidden.grad is not None
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_an_evaluation_makes_no_gradient_of_the_head(mode: Any) -> None:
+    """A Function is told that an input needs a gradient also where none is recorded: that was two thirds of the products."""
+    head, hidden, labels = nn.Linear(8, 40, bias=False), torch.randn(30, 8), torch.randint(40, (30,))
+    expected = chunked_loss(head, hidden, labels, chunk=10).detach()
+    with mode(), profile(activities=[ProfilerActivity.CPU]) as seen:
+        found = chunked_loss(head, hidden, labels, chunk=10)
+    assert torch.equal(found, expected)
+    products = [each.count for each in seen.key_averages() if each.key in ("aten::mm", "aten::addmm_")]
+    assert sum(products) == 3
 
 
 def test_smoothing_and_z_loss_are_of_the_training_only() -> None:

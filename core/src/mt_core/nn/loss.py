@@ -58,7 +58,8 @@ def chunked_loss(
     """
     chunk = chunk or chunk_tokens(hidden_nD.device)
     if is_plain_linear(head):
-        return _LinearLoss.apply(hidden_nD, head.weight, labels_n, weights_n, chunk, terms)  # type: ignore[no-untyped-call, no-any-return]
+        weight_VD = head.weight if torch.is_grad_enabled() else head.weight.detach()  # whose gradient is made
+        return _LinearLoss.apply(hidden_nD, weight_VD, labels_n, weights_n, chunk, terms)  # type: ignore[no-untyped-call, no-any-return]
     total = hidden_nD.new_zeros((), dtype=torch.float32)
     for start in range(
         0, max(len(hidden_nD), 1), chunk
