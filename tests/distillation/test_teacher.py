@@ -83,6 +83,10 @@ def test_a_run_and_its_weights_are_the_same_teacher(teacher: Path, folder: Path,
     assert half.dtype == torch.bfloat16
 
 
+def test_the_best_checkpoint_of_a_run_is_as_large_as_the_last(teacher: Path) -> None:
+    assert weight_bytes(teacher, "best") == weight_bytes(teacher, "last") == weight_bytes(teacher, 8) > 100_000
+
+
 def test_it_says_what_it_takes(folder: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]) -> None:
     Teacher(DistillConfig(teacher_path=folder), tokenizer)
     said = capsys.readouterr().err

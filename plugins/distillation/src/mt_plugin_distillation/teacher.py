@@ -34,7 +34,8 @@ class Teacher:
         self._is_run = (self._path / RUN_FILE).is_file()
         if not self._path.is_dir():
             raise UsageError(
-                f"--objective.teacher-path {self._path} is no folder; give one of whole weights with their tokenizer, or a run"
+                f"--objective.teacher-path {self._path} is no folder; give one of whole weights with their tokenizer, or a run. A model of"
+                " the Hub is downloaded first: hf download NAME --local-dir FOLDER"
             )
         if not self._is_run and not any(self._path.glob("*.json")):
             raise UsageError(

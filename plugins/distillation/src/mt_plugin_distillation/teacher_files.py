@@ -22,9 +22,10 @@ def checkpoint_of(run: Path, which: str | int) -> Path:
 
 
 def weight_bytes(path: Path, which: str | int) -> int:
-    """Return the bytes of the teacher's weights."""
+    """Return the bytes of the teacher's weights; those of the last checkpoint where it is not known which is the best."""
     if (path / RUN_FILE).is_file():
-        path = checkpoint_of(path, which) / "model"
+        found = checkpoint_of(path, which)
+        path = (checkpoint_of(path, "last") if found == path else found) / "model"
     return sum(each.stat().st_size for each in path.glob("*") if each.suffix in _WEIGHTS)
 
 
