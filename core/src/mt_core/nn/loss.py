@@ -8,7 +8,7 @@ while they do. Shapes: n trained tokens, C tokens of a chunk, D model width, V v
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +72,7 @@ def chunked_loss(
     return total
 
 
-def is_plain_linear(head: nn.Module) -> bool:
+def is_plain_linear(head: nn.Module) -> TypeGuard[nn.Linear]:
     """Return whether the head is a matrix and nothing else."""
     is_linear = isinstance(head, nn.Linear) and type(head).forward is nn.Linear.forward
     return is_linear and getattr(head, "bias", None) is None

@@ -17,7 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from .divergences import Divergence
 
 CHUNK_TOKENS = 256
-"""Tokens whose logits exist at one time. A dozen tensors of (C, V) do then, where the plain loss has three, for up to four times as many tokens."""
+"""Tokens whose logits exist at one time. A dozen tensors of (C, V) do then, where the plain loss has three of up to four times as many
+tokens."""
 
 
 @dataclass(frozen=True)
