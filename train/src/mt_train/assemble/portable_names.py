@@ -12,6 +12,7 @@ from typing import Any
 
 from mt_core.config.base import MtConfig
 from mt_core.files import is_remote
+from mt_train.checkpoint.store import FOLDER
 from mt_train.plugins.hub import folder_of
 
 _BRACES = re.compile(r"\{[^{}]*(?:\.\.|,)[^{}]*\}")
@@ -22,13 +23,14 @@ _VERSION = re.compile(r"[0-9a-f]{16}-(?=.)")
 
 def files_in_options(options: MtConfig) -> Iterator[tuple[str, Path]]:
     """Yield what a tokenizer was read from, with names that are the same wherever it lies: files that options name, those beside them
-    that begin with their name; all files of folders."""
+    that begin with their name; all files of folders, but for a run's checkpoints, from which no tokens follow."""
     for value in _texts(options.model_dump(mode="json")):
         if exists(value):
             path = Path(expanduser(value))
             near = path.rglob("*") if path.is_dir() else path.parent.glob(f"{glob.escape(path.stem)}*")
-            folder = folder_of(path)
-            yield from ((child.relative_to(folder).as_posix(), child) for child in sorted(near) if child.is_file())
+            folder, saved = folder_of(path), path / FOLDER if (path / "run.yaml").is_file() else None
+            files = (child for child in sorted(near) if child.is_file() and saved not in child.parents)
+            yield from ((child.relative_to(folder).as_posix(), child) for child in files)
 
 
 def _texts(value: Any) -> Iterator[str]:
