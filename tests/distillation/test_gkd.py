@@ -105,6 +105,32 @@ def test_others_have_the_answer_of_their_row_cut_to_the_longest_one(build: Any, 
     assert "answers_cut" not in figures
 
 
+def test_an_answer_of_a_row_weighs_what_its_turn_says_and_one_that_is_not_to_be_trained_on_is_refused(
+    build: Any,
+) -> None:
+    objective, turns = build(on_policy=0.0), ROWS[2]["messages"]
+    weighed = {"id": "row 1", "messages": [*turns[:3], {**turns[3], "weight": 0.5}]}
+    (record,) = objective.collect([Prompt(weighed, objective.encode(weighed).ids)], Writer(), seed=1, previous=[{}])
+    (sample,), _ = objective.learn([record])
+    assert sample.weights is not None
+    assert {*zip(sample.trained, sample.weights, strict=True)} == {(False, 1.0), (True, 0.5)}
+    bad = {"id": "row 1", "messages": [*turns[:3], {**turns[3], "train": False}]}
+    with pytest.raises(DataError, match="row 1: its last answer has no token to train on behind a prompt"):
+        objective.encode(bad)
+
+
+def test_an_answer_begins_behind_its_prompt_whatever_is_trained_on(tokenizer: Any, teacher: Path) -> None:
+    """``data.train_on: all`` marks prompts, too."""
+    found = []
+    for train_on in ("assistant", "all"):
+        template = trainer.build_template(tokenizer, DataConfig(template="chatml", train_on=train_on))
+        objective = GkdObjective(tokenizer, template, GkdConfig(teacher_path=teacher, on_policy=0.0))
+        found.append(objective.collect(prompts(objective), Writer(), seed=1, previous=[{}]))
+    for one, other in zip(*found, strict=True):
+        assert one["prompt"] == other["prompt"]
+        assert other["ids"][: len(one["ids"])] == one["ids"]
+
+
 def test_what_the_student_writes_is_learned_with_its_end(build: Any) -> None:
     objective, writer = build(on_policy=1.0, temperature=0.7, top_p=0.9, top_k=5, max_new_tokens=9), Writer()
     given = prompts(objective)

@@ -34,7 +34,7 @@ class DistillationRule:
     squared: bool = True
 
     def compare(self, logits_CV: Tensor, teacher_CV: Tensor) -> Tensor:
-        """(C,) the divergence of each token.
+        """Return the divergence of each token, (C,).
 
         A head may have more rows than the other, which no id leads to (padding): both softmaxes are over those that both have.
         """
@@ -63,12 +63,12 @@ class TeacherTokens:
     weights_n: Tensor | None = None
 
     def logits(self, piece: slice) -> Tensor:
-        """(C, V) of the teacher, which gets no gradient."""
+        """Return the logits (C, V) of the teacher, which gets no gradient."""
         with torch.no_grad():
-            return widened(self.head(self.hidden_nE[piece]))
+            return widen(self.head(self.hidden_nE[piece]))
 
     def compare(self, logits_CV: Tensor, piece: slice, rule: DistillationRule) -> Tensor:
-        """(3,) sums of the loss, the cross-entropy and the divergence of a chunk."""
+        """Return the sums (3,) of the loss, the cross-entropy and the divergence of a chunk."""
         cross_entropy_C = F.cross_entropy(logits_CV, self.labels_n[piece], reduction="none")
         divergence_C = rule.compare(logits_CV, self.logits(piece))
         losses_C = (1 - rule.weight) * cross_entropy_C + rule.weight * divergence_C
@@ -79,7 +79,7 @@ class TeacherTokens:
 def distillation_sums(
     head: nn.Module, hidden_nD: Tensor, teacher: TeacherTokens, rule: DistillationRule, *, chunk: int = CHUNK_TOKENS
 ) -> DistillationSums:
-    """Sums over all tokens, in fp32. No tokens still run any head that is not a plain matrix once.
+    """Return sums over all tokens, in fp32. No tokens still run any head that is not a plain matrix once.
 
     A plain linear head gets its gradients in the forward, while the logits of a chunk are there; with any other head (a soft-cap, an
     adapter on it) a chunk is computed once more in the backward.
@@ -103,11 +103,11 @@ def distillation_sums(
 def token_divergences(
     head: nn.Module, hidden_nD: Tensor, teacher: TeacherTokens, rule: DistillationRule, *, chunk: int = CHUNK_TOKENS
 ) -> Tensor:
-    """(n,) the divergence of each token."""
+    """Return the divergence of each token, (n,)."""
     found = [hidden_nD.new_empty(0, dtype=torch.float32)]
     for start in range(0, len(hidden_nD), chunk):
         piece = slice(start, start + chunk)
-        found.append(rule.compare(widened(head(hidden_nD[piece])), teacher.logits(piece)))
+        found.append(rule.compare(widen(head(hidden_nD[piece])), teacher.logits(piece)))
     return torch.cat(found)
 
 
@@ -117,15 +117,15 @@ def is_plain_linear(head: nn.Module) -> bool:
     return is_linear and getattr(head, "bias", None) is None
 
 
-def widened(logits_CV: Tensor) -> Tensor:
-    """Logits in fp32, where they are in half precision."""
+def widen(logits_CV: Tensor) -> Tensor:
+    """Return logits in fp32 where they are in half precision, and others as they are."""
     return logits_CV.float() if logits_CV.dtype.itemsize < torch.float32.itemsize else logits_CV
 
 
 def _compare_piece(
     head: nn.Module, hidden_CD: Tensor, teacher: TeacherTokens, piece: slice, rule: DistillationRule
 ) -> Tensor:
-    return teacher.compare(widened(head(hidden_CD)), piece, rule)
+    return teacher.compare(widen(head(hidden_CD)), piece, rule)
 
 
 def _differentiate(
@@ -153,7 +153,7 @@ class _LinearDistillation(torch.autograd.Function):
         grad_VD = torch.zeros_like(weight_VD, dtype=_sum_dtype(weight_VD)) if need_weight else None
         for start in range(0, len(hidden_nD), chunk):
             piece = slice(start, start + chunk)
-            logits_CV = widened(hidden_nD[piece] @ weight_VD.T)
+            logits_CV = widen(hidden_nD[piece] @ weight_VD.T)
             sums_3, delta_CV = _differentiate(logits_CV, teacher, piece, rule, wanted=need_hidden or need_weight)
             total_3 += sums_3
             del logits_CV  # before the next ones are made

@@ -14,7 +14,7 @@ from mt_train import load_run, load_weights
 
 from .teacher_files import RUN_FILE, weight_bytes
 from .tokenizers import refuse_other_tokenizer
-from .whole_rows import own_part, whole_rows
+from .whole_rows import take_own_part, whole_rows
 
 if TYPE_CHECKING:
     from mt_core import Tokenizer
@@ -74,7 +74,7 @@ class Teacher:
             model.to(batch.input_ids.device)
         rows = whole_rows(batch)
         self._refuse_long(rows)
-        hidden_BtE = own_part(model(rows), batch)
+        hidden_BtE = take_own_part(model(rows), batch)
         return hidden_BtE.flatten(0, 1)[batch.index_n()]
 
     @cached_property

@@ -29,13 +29,13 @@ def whole_rows(batch: Batch) -> Batch:
     )
 
 
-def own_part(hidden_BTE: Tensor, batch: Batch) -> Tensor:
-    """(B, T, E) -> (B, t, E): the tokens that this rank has."""
+def take_own_part(hidden_BTE: Tensor, batch: Batch) -> Tensor:
+    """Return the tokens that this rank has: (B, T, E) -> (B, t, E)."""
     return hidden_BTE[:, batch.begin : batch.begin + batch.input_ids.shape[1]]
 
 
 def _join(parts_NBt: Tensor, batch: Batch) -> Tensor:
-    """(N, B, t) -> (N, B, T): each rank puts its part into zeros, and these are added up."""
+    """Return whole rows, (N, B, t) -> (N, B, T): each rank puts its part into zeros, and these are added up."""
     whole_NBT = parts_NBt.new_zeros(*parts_NBt.shape[:2], batch.row_tokens)
     whole_NBT[:, :, batch.begin : batch.begin + parts_NBt.shape[2]] = parts_NBt
     return batch.over_row(whole_NBT)

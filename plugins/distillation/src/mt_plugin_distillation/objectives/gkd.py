@@ -87,7 +87,7 @@ class GkdObjective(TeacherObjective):
         if all(DIVERGENCE in each for each in records):
             tokens = sum(len(each["ids"]) for each in records)
             total = sum(each[DIVERGENCE] * len(each["ids"]) for each in records)
-            figures["answer_divergence"] = total / tokens
+            figures["answer_divergence"] = total / max(tokens, 1)
         return [_sample_of(each) for each in records], figures
 
     def _choose(self, count: int, seed: int) -> list[int]:
@@ -106,19 +106,22 @@ class GkdObjective(TeacherObjective):
         refuse_media(row["id"], turns)
         last = max(n for n, turn in enumerate(turns) if turn["role"] == "assistant")
         before = [{**turn, "train": False} if turn["role"] == "assistant" else turn for turn in turns[:last]]
-        answer = {name: value for name, value in turns[last].items() if name not in ("train", "weight")}
-        encoded = self._template.encode([*before, answer])
-        trained = list(compress(range(len(encoded.ids)), encoded.trained))
+        encoded = self._template.encode([*before, turns[last]])
+        asked = _count_common(self._template.prompt(turns[:last]), encoded.ids)
+        trained = [place for place in compress(range(len(encoded.ids)), encoded.trained) if place >= asked]
         if not trained or not trained[0]:
-            raise DataError(f"{row['id']}: the answer has no token of its own behind a prompt. {need}.")
+            raise DataError(f"{row['id']}: its last answer has no token to train on behind a prompt. {need}.")
         ids = [int(each) for each in encoded.ids[trained[0] : trained[-1] + 1]]
         most = self._config.max_new_tokens
-        return {
+        found: dict[str, Any] = {
             "prompt": [int(each) for each in encoded.ids[: trained[0]]],
             "ids": ids[:most],
             "text": self._tokenizer.decode(ids[:most]),
             "finish": "length" if len(ids) > most else "eos",
         }
+        if encoded.weights is not None:
+            found["weights"] = [float(each) for each in encoded.weights[trained[0] :][: len(found["ids"])]]
+        return found
 
     def _compare(self, records: Sequence[dict[str, Any]], policy: Policy) -> None:
         """Put the mean divergence of its tokens into each record."""
@@ -129,7 +132,7 @@ class GkdObjective(TeacherObjective):
 
         values = policy.measure([_sample_of(each) for each in records], measure)
         for record, each in zip(records, values, strict=True):
-            record[DIVERGENCE] = float(each[DIVERGENCE].mean())
+            record[DIVERGENCE] = float(each[DIVERGENCE].mean()) if len(each[DIVERGENCE]) else 0.0
 
 
 def _read_prompt(row: Row) -> list[Message]:
@@ -145,7 +148,15 @@ def _read_prompt(row: Row) -> list[Message]:
     return turns
 
 
+def _count_common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Count the ids with which both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
+
+
 def _sample_of(record: Mapping[str, Any]) -> Sample:
     """A prompt and its answer, whose tokens are trained."""
-    prompt, ids = record["prompt"], record["ids"]
-    return Sample([*prompt, *ids], [False] * len(prompt) + [True] * len(ids), record["row_id"])
+    prompt, ids, weights = record["prompt"], record["ids"], record.get("weights")
+    trained = [False] * len(prompt) + [True] * len(ids)
+    weighed = None if weights is None else [1.0] * len(prompt) + list(weights)
+    return Sample([*prompt, *ids], trained, record["row_id"], weighed)
