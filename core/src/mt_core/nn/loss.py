@@ -58,12 +58,11 @@ def chunked_loss(
     """
     chunk = chunk or chunk_tokens(hidden_nD.device)
     if is_plain_linear(head):
-        weight_VD = head.weight if torch.is_grad_enabled() else head.weight.detach()  # whose gradient is made
+        # under no_grad, too, a Function is told that its inputs need gradients
+        weight_VD = head.weight if torch.is_grad_enabled() else head.weight.detach()
         return _LinearLoss.apply(hidden_nD, weight_VD, labels_n, weights_n, chunk, terms)  # type: ignore[no-untyped-call, no-any-return]
     total = hidden_nD.new_zeros((), dtype=torch.float32)
-    for start in range(
-        0, max(len(hidden_nD), 1), chunk
-    ):  # an empty batch still runs the head, for ZeRO-3's collectives
+    for start in range(0, max(len(hidden_nD), 1), chunk):  # no tokens still run the head, for collectives of ZeRO 3
         piece = slice(start, start + chunk)
         weight = None if weights_n is None else weights_n[piece]
         total = total + checkpoint(
