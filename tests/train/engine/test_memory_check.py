@@ -70,7 +70,7 @@ def test_the_largest_stage_of_a_pipeline_decides_and_encoders_are_named(monkeypa
     monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * first)
     refuse_beyond_memory(parts.model, plan=plan(pipeline=2), process=CPU)
     monkeypatch.setattr(memory_check, "available_memory", lambda: 4 * first - 1)
-    says = rf"^model: stage 0 of 2 has {first:,} parameters, {encoders:,} of them of encoders, which no cut divides, which are"
+    says = rf"^model: {first:,} parameters of stage 0 of 2 \({encoders:,} of encoders, which no cut divides\) are"
     with pytest.raises(ConfigError, match=says):
         refuse_beyond_memory(parts.model, plan=plan(pipeline=2), process=CPU)
 

@@ -32,28 +32,30 @@ def refuse_beyond_memory(
     if room is None:
         return
     if plan.pipeline > 1:
-        what, numbers = _largest_stage(cut(make, offered, plan.pipeline))
+        count, where = _largest_stage(cut(make, offered, plan.pipeline))
+        numbers = count
     else:
         whole = _count_numbers(make)
         if whole is None:
             return
-        what, numbers = f"{whole:,} parameters are", whole // (plan.sharing_ranks if plan.zero_stage == 3 else 1)
+        count, where = whole, ""
+        numbers = whole // (plan.sharing_ranks if plan.zero_stage == 3 else 1)
     needed = numbers * DTYPES[plan.dtype].itemsize
     if needed > room:
-        problem = f"{what} {needed / 1e9:,.1f} GB of weights a rank, and {device} has {room / 1e9:,.1f} GB."
+        problem = f"{count:,} parameters{where} are {needed / 1e9:,.1f} GB of weights a rank, and {device} has {room / 1e9:,.1f} GB."
         fix = "Choose a smaller size, or train on more ranks with --parallel.zero-stage 3; --dry-run shows what a rank holds."
         raise ConfigError([Fault(key="model", problem=problem, fix=fix)])
 
 
-def _largest_stage(parts: Cut) -> tuple[str, int]:
-    """Return the stage with the most parameters, in words, and their number. Encoders of media are whole on the first."""
+def _largest_stage(parts: Cut) -> tuple[int, str]:
+    """Return the number of parameters of the stage with the most, and which that is. Encoders of media are whole on the first."""
     numbers = {name: parameter.numel() for name, parameter in parts.model.named_parameters()}
     stages = len(parts.bounds) - 1
     sizes = [sum(numbers[name] for name, holders in parts.holders.items() if n in holders) for n in range(stages)]
     most = max(range(stages), key=sizes.__getitem__)
     media = sum(number for name, number in numbers.items() if is_of_media(name)) if most == 0 else 0
-    encoders = f", {media:,} of them of encoders, which no cut divides," if media else ""
-    return f"stage {most} of {stages} has {sizes[most]:,} parameters{encoders} which are", sizes[most]
+    encoders = f" ({media:,} of encoders, which no cut divides)" if media else ""
+    return sizes[most], f" of stage {most} of {stages}{encoders}"
 
 
 def _count_numbers(make: Callable[[], TrainModel]) -> int | None:
