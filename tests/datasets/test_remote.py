@@ -309,6 +309,7 @@ def test_braces_in_an_address_stand_for_files_that_are_fetched_together(cache: P
     with pytest.raises(DataError, match=r"/bucket/a-03\.jsonl is refused or not there"):
         files_of("faulty://bucket/a-{00..03}.jsonl", ".jsonl")
     monkeypatch.delenv("MT_REMOTE_CACHE_GIB")
+    assert len(files_of("faulty://bucket/a-{01..01}.jsonl", ".jsonl")) == 1, "a range of one number"
     storage.pipe_file("/bucket/{1,2}.jsonl", CONTENT)
     assert len(files_of("faulty://bucket/{1,2}.jsonl", ".jsonl")) == 1, "a file of that name"
 

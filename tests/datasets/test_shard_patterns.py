@@ -20,3 +20,8 @@ def test_a_shard_of_the_range_that_is_missing_is_named(tmp_path: Path) -> None:
     assert open_dataset("webdataset", path=tmp_path / "{0..1}.tar").row(0)["text"] == "{0..1}.tar", (
         "a file of that name"
     )
+
+
+def test_a_range_of_one_number_stands_for_that_shard(tmp_path: Path) -> None:
+    (tmp_path / "a-00.tar").write_bytes(shard({"1.txt": b"one"}))
+    assert open_dataset("webdataset", path=tmp_path / "a-{00..00}.tar").row(0)["text"] == "one"

@@ -69,6 +69,24 @@ def test_what_is_no_regular_file_is_named_and_folders_are_none() -> None:
     assert [member.kind for member in found(sink.getvalue())] == [kind for kind in kinds.values() if kind]
 
 
+def test_sparse_files_have_their_own_names_and_what_follows_them_is_found() -> None:
+    """As GNU tar --sparse writes them: pieces listed in blocks behind the header, or a name that stands in for the file's own."""
+    info = tarfile.TarInfo("1.jpg")
+    info.type, info.size = tarfile.GNUTYPE_SPARSE, 700
+    old = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    old[482] = 1
+    old[148:156] = b"%06o\0 " % (sum(old[:148]) + 8 * 32 + sum(old[156:512]))
+    lists = bytes(504) + b"\1" + bytes(7) + bytes(512)
+    standing_in = tarfile.TarInfo("GNUSparseFile.7/2.jpg")
+    standing_in.pax_headers = {"GNU.sparse.name": "2.jpg"}
+    content = bytes(old) + lists + bytes(1024) + standing_in.tobuf(tarfile.PAX_FORMAT) + shard({"2.txt": b"y"})
+    assert [(each.name, each.kind) for each in found(content)] == [
+        ("1.jpg", "a sparse file"),
+        ("2.jpg", "a sparse file"),
+        ("2.txt", ""),
+    ]
+
+
 WHOLE = shard({"1.txt": b"x" * 700, "2.txt": b"y"})
 
 

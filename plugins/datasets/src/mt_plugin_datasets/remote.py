@@ -108,7 +108,7 @@ def _list(url: str, suffixes: Sequence[str]) -> list[RemoteFile]:
 
     files, name = remote_system(url)
     files.invalidate_cache()
-    if len(several := expand_braces(url)) > 1 and not attempt(url, lambda: files.exists(name)):
+    if (several := expand_braces(url)) != [url] and not attempt(url, lambda: files.exists(name)):
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             lists = list(pool.map(lambda each: _list(each, suffixes), several))
         return list({each.name: each for found in lists for each in found}.values())

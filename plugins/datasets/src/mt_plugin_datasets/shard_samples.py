@@ -80,7 +80,7 @@ class Shard:
         if member.kind:
             raise DataError(
                 f"{place}: it is {member.kind}, whose content is not in its place in the shard. Write the shard with plain"
-                " files: tar --dereference --hard-dereference"
+                " files: tar --dereference --hard-dereference, without --sparse"
             )
         content = os.pread(self._handle, member.size, member.start)
         while 0 < len(content) < member.size:  # one call gives 2 GiB at most

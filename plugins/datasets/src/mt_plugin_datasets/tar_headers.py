@@ -21,7 +21,7 @@ _MOST_EXTENDED = 1 << 20
 _PIECE = 1 << 16
 _REGULAR = frozenset("\0" + "07")
 _NO_CONTENT = {"1": "a hard link", "2": "a symbolic link", "3": "a device", "4": "a device", "6": "a pipe"}
-_FOLDER, _LONG_NAME, _LONG_LINK, _PAX, _PAX_OF_ALL = "5", "L", "K", "x", "g"
+_FOLDER, _SPARSE, _LONG_NAME, _LONG_LINK, _PAX, _PAX_OF_ALL = "5", "S", "L", "K", "x", "g"
 _EXTENDED = frozenset({_LONG_NAME, _LONG_LINK, _PAX, _PAX_OF_ALL})
 
 
@@ -59,9 +59,11 @@ def read_members(file: BinaryIO, path: Path) -> Iterator[Member]:
             given |= _extended(header.type, file.read(header.size), place, path)
             place += _padded(header.size)
             continue
-        name = given.get("path", header.name)
+        name = given.get("GNU.sparse.name", given.get("path", header.name))
         is_folder = header.type == _FOLDER or (header.type in _REGULAR and name.endswith("/"))
         size = 0 if is_folder or header.type in _NO_CONTENT else _size(given, header, place, path)
+        if header.type == _SPARSE:
+            place += _sparse_map(file, block)
         if place + size > end:
             raise _cut(path, end, name)
         if not is_folder:
@@ -119,6 +121,14 @@ def _extended(kind: str, content: bytes, place: int, path: Path) -> dict[str, st
     return given
 
 
+def _sparse_map(file: BinaryIO, block: bytes) -> int:
+    """Count the bytes of the blocks behind the header of a sparse file that say where its pieces lie, as GNU writes them."""
+    size, is_followed = 0, block[482]
+    while is_followed and len(more := file.read(BLOCK)) == BLOCK:
+        size, is_followed = size + BLOCK, more[504]
+    return size
+
+
 def _size(given: dict[str, str], header: _Header, place: int, path: Path) -> int:
     told = given.get("size")
     if told is None:
@@ -129,7 +139,7 @@ def _size(given: dict[str, str], header: _Header, place: int, path: Path) -> int
 
 
 def _kind(type_: str, given: dict[str, str]) -> str:
-    if type_ == "S" or any(key.startswith("GNU.sparse") for key in given):
+    if type_ == _SPARSE or any(key.startswith("GNU.sparse") for key in given):
         return "a sparse file"
     return "" if type_ in _REGULAR else _NO_CONTENT.get(type_, f"a member of the type {type_!r}")
 
