@@ -141,6 +141,20 @@ def test_an_archive_that_is_cut_off_while_it_is_read_is_no_content(tmp_path: Pat
             build_part("image", "a.tar::cat.png", rules, PLACE)
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_file_behind_the_damage_of_a_tar_is_not_called_missing(is_cut: bool, tmp_path: Path) -> None:
+    rules, path = MediaRules(kinds=frozenset({"image"}), roots=(tmp_path,), max_bytes=MOST), tmp_path / "a.tar"
+    write_tar(path)
+    with tarfile.open(path) as archive:
+        place = archive.getmember("large.png").offset
+    content = path.read_bytes()
+    path.write_bytes(content[:place] + (b"" if is_cut else b"\xff" + content[place + 1 :]))
+    assert build_part("image", "a.tar::cat.png", rules, PLACE).content == CAT
+    with pytest.raises(MediaError, match=rf"cannot be read: it is damaged or cut off at byte {place:,}") as caught:
+        build_part("image", "a.tar::large.png", rules, PLACE)
+    assert caught.value.kind == ARCHIVE
+
+
 def test_an_archive_is_opened_once_in_each_process(rules: MediaRules, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forked processes that went on with one open file would move each other's place in it."""
     opened: list[int] = []

@@ -100,7 +100,10 @@ def _read_zip(path: str, version: tuple[int, ...], member: str, rules: MediaRule
 
 
 def _read_tar(path: str, version: tuple[int, ...], member: str, rules: MediaRules, place: str) -> bytes:
-    found = _members_of_tar(path, version)[member]
+    members, damage = _members_of_tar(path, version)
+    found = members.get(member)
+    if found is None:
+        raise tarfile.ReadError(damage) if damage else KeyError(member)
     refuse_size(found.size, rules, f"{place} names a member that has")
     with open(path, "rb") as file:
         file.seek(found.start)
@@ -117,8 +120,14 @@ def _open_zip(path: str, version: tuple[int, ...], process: int) -> zipfile.ZipF
 
 
 @lru_cache(maxsize=8)
-def _members_of_tar(path: str, version: tuple[int, ...]) -> Mapping[str, _Member]:
-    with tarfile.open(path, "r:") as archive:
-        return {
+def _members_of_tar(path: str, version: tuple[int, ...]) -> tuple[Mapping[str, _Member], str]:
+    """Return the files of a tar, of which the last of a name stands for it, and what is wrong behind them; an empty text for nothing."""
+    with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        members = {
             info.name: _Member(info.offset_data, info.size) for info in archive if info.isreg() and not info.issparse()
         }
+        file.seek(archive.offset)
+        # tarfile takes a header that is damaged or missing for the end.
+        is_whole = file.read(tarfile.BLOCKSIZE).count(0) == tarfile.BLOCKSIZE
+        damage = f"it is damaged or cut off at byte {archive.offset:,}, and has no such file before"
+    return members, "" if is_whole else damage
