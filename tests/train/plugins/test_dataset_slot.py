@@ -56,6 +56,7 @@ def test_a_folder_is_read_by_what_lies_in_it(tmp_path: Path) -> None:
         (["index.json", "shard.00000.mds.zstd"], "mds"),
         (["index.json", "rows.json"], "jsonl"),
         (["0.tar", "1.tar"], "webdataset"),
+        (["README.md", "0.tar"], None),  # which the texts would be: the shards, or what is said of them
         (["rows.jsonl", "pictures.tar"], "jsonl"),  # whose rows name members of the archive
     ],
 )

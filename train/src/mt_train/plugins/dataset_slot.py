@@ -25,6 +25,8 @@ READERS = {
 """Ending of a file → the dataset that reads it."""
 ARCHIVES = READERS[".tar"]
 """The dataset of archives, which may also be the media of the rows in the files beside them."""
+TEXTS = READERS[".txt"]
+"""The dataset of texts, whose rows name no media: beside archives they may be their description."""
 MARKED_FOLDERS = (
     ({"dataset_dict.json"}, "hf"),  # save_to_disk of several splits,
     ({"dataset_info.json", "state.json"}, "hf"),  # and of one
@@ -76,7 +78,7 @@ def reader_of(given: Mapping[str, Any]) -> str | None:
     listed = [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else []
     folders = [_names(path) for path in listed if isinstance(path, str)]
     readers = {reader for names in folders for reader in _readers(names)} - {None}
-    if len(readers) > 1:
+    if len(readers) > 1 and TEXTS not in readers:
         readers.discard(ARCHIVES)
     return readers.pop() if len(readers) == 1 else None
 
