@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dataset_files import open_dataset, shard
+from pydantic import ValidationError
 
 from mt_core import DataError
 from mt_plugin_datasets import shard_samples, shard_values
@@ -124,12 +125,25 @@ def test_names_that_lead_out_of_the_shard_lead_nowhere(tmp_path: Path) -> None:
 def test_a_sample_of_too_many_bytes_is_named_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (shard_samples, shard_values):
         monkeypatch.setattr(module, "MOST_ROW_BYTES", 1 << 20)
-    bomb = gzip.compress(bytes(4 << 20))
+    bomb, half = gzip.compress(bytes(4 << 20)), gzip.compress(b"x" * 600_000)
     members = {"a.mp4": bytes(1 << 19), "a.txt": b"x" * (1 << 20), "b.txt.gz": bomb, "c.txt": b"c"}
+    members |= {"d.1.txt.gz": half, "d.2.txt.gz": half}
     (tmp_path / "a.tar").write_bytes(shard(members))
     dataset = open_dataset("webdataset", path=tmp_path / "a.tar")
-    for number, name in enumerate(("a.txt", "b.txt.gz")):
+    for number, name in ((0, "a.txt"), (1, "b.txt.gz"), (3, "d.2.txt.gz")):
         with pytest.raises(DataError, match=rf":{number + 1}, {name}: the sample has more than 1 MiB"):
             dataset.row(number)
     assert dataset.row(2)["text"] == "c"
     assert open_dataset("webdataset", path=tmp_path / "a.tar", endings=("mp4",)).row(0)["videos"]
+
+
+def test_a_text_of_fields_has_them_as_the_sample_does(tmp_path: Path) -> None:
+    """In any order of the texts, and under any name that a key of JSON has."""
+    json = b'{"alt text": "a cat", "__key__": "other"}'
+    (tmp_path / "a.tar").write_bytes(shard({"x.txt": b"t", "x.json": json}))
+    fields = {"text": "<image> {text}", "prompt": "{__key__}: {text}, {alt text} {no field} {}"}
+    row = open_dataset("webdataset", path=tmp_path / "a.tar", fields=fields).row(0)
+    assert (row["text"], row["prompt"]) == ("<image> t", "x: t, a cat {no field} {}")
+    for options in ({"fields": {"id": "{text}"}}, {"text_field": "id"}):
+        with pytest.raises(ValidationError, match="'id' is the place of a sample"):
+            open_dataset("webdataset", path=tmp_path / "a.tar", **options)

@@ -72,6 +72,14 @@ def test_a_stream_has_the_same_rows_and_goes_on_behind_any_of_them() -> None:
         open_dataset("webdataset", path=FIXTURES / "00001.tar", streaming=True).load_state_dict(source.state_dict())
 
 
+def test_a_stream_that_stopped_behind_the_end_of_a_shard_is_not_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(shard({"1.txt": b"x"}))
+    source = open_dataset("webdataset", path=tmp_path, streaming=True)
+    source.load_state_dict({"file": 0, "name": "a.tar", "sample": 2})
+    with pytest.raises(DataError, match=r"stopped behind sample 2 of .*a\.tar, which has 1 now"):
+        next(source.rows(0, 0))
+
+
 def test_a_stream_looks_at_no_shard_before_its_turn_and_gives_bad_samples_as_faults(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(shard({"1.txt": b"good", "2.txt": b"\xff", "3.txt": b"too"}))
     (tmp_path / "b.tar").write_bytes(b"nothing like it" * 99)

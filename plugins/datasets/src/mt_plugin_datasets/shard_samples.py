@@ -20,7 +20,10 @@ from .tar_headers import Member
 KEY = "__key__"
 """Field of a row with the name that the members of its sample share, as webdataset calls it."""
 
-_FIELD = re.compile(r"\{(\w[\w.-]*)\}")
+_FIELD = re.compile(r"\{([^{}]+)\}")
+_NAME = re.compile(r"\w[\w.-]*")
+"""Name that can only be meant as a field's; of others those are fields that the sample has."""
+
 _SHOWN = 80
 
 
@@ -71,10 +74,12 @@ class Shard:
             where = f"{place}, {member.name}"
             if (left := left - member.size) < 0:
                 raise too_large(where)
-            _add_member(row, ending, unpack(ending, self._content(member, where), where), where, form)
-        for name, template in form.templates:
-            row[name] = _render(template, row, place, name)
-        return {**row, "id": place}
+            content = unpack(ending, self._content(member, where), where)
+            if (left := left - max(0, len(content) - member.size)) < 0:
+                raise too_large(where)
+            _add_member(row, ending, content, where, form)
+        fields = {name: _render(template, row, place, name) for name, template in form.templates}
+        return {**row, **fields, "id": place}
 
     def _content(self, member: Member, place: str) -> bytes:
         if member.kind:
@@ -105,7 +110,12 @@ def _add_member(row: dict[str, Any], ending: str, content: bytes, place: str, fo
     value = read_value(ending, content, place)
     name = field_of(ending)
     is_object = name in JSON and isinstance(value, Mapping)
-    found = dict(value) if is_object else {form.text_field if name == "txt" else name: value}
+    # The key is the shard's, also where its JSON repeats it.
+    found = (
+        {each: value[each] for each in value if each != KEY}
+        if is_object
+        else {form.text_field if name == "txt" else name: value}
+    )
     if twice := next((key for key in found if key in row), None):
         raise _twice(place, twice)
     row.update(found)
@@ -131,6 +141,8 @@ def _render(template: str, row: Mapping[str, Any], place: str, name: str) -> str
         value = row.get(match[1])
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             return str(value)
+        if match[1] not in row and not _NAME.fullmatch(match[1]):
+            return match[0]
         known = ", ".join(repr(key) for key, each in row.items() if isinstance(each, str | int | float))[:200]
         raise DataError(
             f"{place}: {{{match[1]}}} of dataset.fields.{name} is no text and no number of this sample; there are {known}. Name one of"

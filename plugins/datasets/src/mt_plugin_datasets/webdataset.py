@@ -74,6 +74,13 @@ class WebDatasetConfig(FileConfig):
             )
         return found
 
+    @field_validator("text_field", "fields")
+    @classmethod
+    def _leaves_the_id(cls, value: str | dict[str, str]) -> str | dict[str, str]:
+        if value == "id" or (isinstance(value, dict) and "id" in value):
+            raise ValueError("'id' is the place of a sample, as a.tar:12, and is not written; take another name")
+        return value
+
     @property
     def form(self) -> SampleForm:
         """Return the choice of members, and their names, for readers of samples."""
@@ -113,7 +120,12 @@ class ShardStream:
         for number, path in enumerate(self._files[first:], start=first):
             _refuse_packed(path)
             shard = Shard(path)
-            for sample in range(begin, _survey(path, shard.index, self._form)):
+            samples = _survey(path, shard.index, self._form)
+            if begin > samples:
+                raise DataError(
+                    f"the run stopped behind sample {begin} of {path.absolute()}, which has {samples} now. Put the shard back"
+                )
+            for sample in range(begin, samples):
                 self._state = {"file": number, "name": path.name, "sample": sample + 1}
                 yield _row(shard, sample, self._form)
             begin = 0
