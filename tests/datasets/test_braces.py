@@ -25,5 +25,5 @@ def test_braces_stand_for_numbers_and_lists(pattern: str, paths: list[str]) -> N
 
 @pytest.mark.parametrize("pattern", ["{5..2}.tar", "{0..99999999999}.tar", "{000..999}{000..999}{0..1}.tar"])
 def test_ranges_that_fall_or_stand_for_too_many_are_refused(pattern: str) -> None:
-    with pytest.raises(DataError, match=r"does not rise|stands for 2,000,000 shards"):
+    with pytest.raises(DataError, match=r"does not rise|stands for 2,000,000 files"):
         expand_braces(pattern)

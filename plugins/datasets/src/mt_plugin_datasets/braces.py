@@ -23,7 +23,7 @@ def expand_braces(pattern: str) -> list[str]:
     for each in choices:
         count *= len(each)
     if count > _MOST:
-        raise DataError(f"{pattern} stands for {count:,} shards; {_MOST:,} are read at most. Correct its numbers")
+        raise DataError(f"{pattern} stands for {count:,} files; {_MOST:,} are read at most. Correct its numbers")
     return ["".join(each) for each in product(*choices)]
 
 

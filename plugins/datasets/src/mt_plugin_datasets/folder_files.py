@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from os.path import expanduser, isdir
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -18,17 +19,19 @@ def named_files(
     the files beside them are not read."""
     option = "path" if split == "train" else "eval_path"
     named = getattr(config, option)
-    below = _files_below(Path(named).expanduser(), is_wanted) if named is not None else []
+    below = _files_below(expanduser(named), is_wanted) if named is not None else []
     configs = [config.model_copy(update={option: str(path)}) for path in below] or [config]
     files = [each.files(split, suffix) for each in configs]
     return None if None in files else [path for each in files for path in each or ()]
 
 
-def _files_below(folder: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
+def _files_below(folder: str, is_wanted: Callable[[str], bool]) -> list[Path]:
     """Every wanted file of a folder and of those below, sorted; none where it is no folder."""
 
     def refuse(error: OSError) -> NoReturn:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}. Check the folder") from error
 
-    below = os.walk(folder, onerror=refuse) if folder.is_dir() else ()
+    below = (
+        os.walk(folder, onerror=refuse) if isdir(folder) else ()
+    )  # not Path.is_dir, which fails for a name that is too long
     return sorted(Path(root, name) for root, _, names in below for name in names if is_wanted(name))
