@@ -11,5 +11,5 @@ from mt_core import DataError
 @pytest.mark.parametrize("name", ["mds", "megatron"])
 @pytest.mark.parametrize("path", ["~nobody-of-that-name/x", "x" * 5000])
 def test_a_path_that_can_be_no_folder_is_named(name: str, path: str) -> None:
-    with pytest.raises(DataError, match="does not exist|name too long"):
+    with pytest.raises(DataError, match=r"does not exist|name too long"):
         open_dataset(name, path=path)

@@ -11,6 +11,7 @@ import pytest
 from dataset_files import open_dataset, rows_of
 
 from mt_core import DataError
+from mt_plugin_datasets import indexed
 
 FIXTURES = Path(__file__).parent / "fixtures/megatron"
 DOCUMENTS = [[1, 2, 3, 4], [5, 6, 7, 8, 9], [65000, 10], [11, 12, 13, 14]]
@@ -43,6 +44,11 @@ def test_of_a_folder_it_is_not_said_that_its_ids_are_not_read(tmp_path: Path, ca
         shutil.copy(FIXTURES / f"short.{suffix}", tmp_path / f"a.{suffix}")
     assert len(open_dataset("megatron", path=tmp_path)) == 4
     assert not caplog.records
+
+
+def test_a_long_index_is_checked_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexed, "_BLOCK", 2)
+    assert len(open_dataset("megatron", path=FIXTURES / "short.idx")) == 4
 
 
 def test_sequences_may_lie_in_another_order_than_their_index(tmp_path: Path) -> None:

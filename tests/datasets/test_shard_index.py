@@ -112,3 +112,16 @@ def test_a_shard_that_changes_while_it_is_in_use_is_named(path: Path) -> None:
         file.truncate(1536)
     with pytest.raises(DataError, match=r"a\.tar changed while it was in use"):
         dataset.row(1)
+
+
+def test_a_shard_that_is_written_over_with_as_many_bytes_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, other = open_dataset("webdataset", path=path), shard({"2.txt": b"new", "3.txt": b"row"})
+    assert dataset.row(0)["text"] == "one"
+    write(path, other)
+    os.utime(path)
+    with pytest.raises(DataError, match=r"a\.tar changed while it was in use"):
+        dataset.row(1)
+    make = shard_index._make
+    monkeypatch.setattr(shard_index, "_make", lambda path: [make(path), write(path, b"")][0])
+    with pytest.raises(DataError, match=r"a\.tar changed while it was read"):
+        load_index(path)

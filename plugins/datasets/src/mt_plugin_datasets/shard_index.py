@@ -131,7 +131,7 @@ class _Draft:
         if not key:
             self.unnamed = [self.unnamed[0] + 1, self.unnamed[1] or member.name]
             return
-        if key != self.key or not self.begins:
+        if key != self.key:
             self.begins.append(len(self.places) // 3)
             self.key = key
         self.endings.setdefault(ending, [0, member.name])[0] += 1
