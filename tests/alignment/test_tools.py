@@ -21,7 +21,7 @@ from tests.call_tokenizer import call_tokenizer
 
 from mt_core import DataError, UsageError
 from mt_core.generation import Generation, GenerationConfig
-from mt_plugin_alignment import Answer, plugin
+from mt_plugin_alignment import Answer, Completion, plugin
 from mt_plugin_alignment.objectives.online import sample_of
 from mt_plugin_alignment.objectives.tool_rounds import with_read
 from mt_plugin_alignment.tool_file import ToolFile
@@ -121,11 +121,13 @@ class Scripted(Policy):
         return [made for _ in prompts]
 
 
-def build(name: str, own: Any, tokenizer: Any, tools: Path, score: Any = None, **options: Any) -> Any:
+def build(
+    name: str, own: Any, tokenizer: Any, tools: Path, score: Any = None, sampler: Any = None, **options: Any
+) -> Any:
     component = COMPONENTS[name]
     config = component.config(**{"tools": tools, "max_new_tokens": 900, "prompts": 1, "group": 2, **options})
     rewards = {"one": Scores(score or (lambda answer: float(len(answer.text))))}
-    return component.build(config, tokenizer=tokenizer, template=own, rewards=rewards)
+    return component.build(config, tokenizer=tokenizer, template=own, rewards=rewards, sampler=sampler)
 
 
 def collect(made: Any, policy: Policy) -> list[dict[str, Any]]:
@@ -264,6 +266,34 @@ def test_answers_of_other_lengths_have_their_own_room(tokenizer: Any, tools: Pat
     assert lengths == [300, 300]
     assert first["text"] != second["text"]
     assert set(first["text"]) == {"x"}
+
+
+def test_a_turn_has_room_for_its_end_or_is_cut(tokenizer: Any, tools: Path) -> None:
+    """Rows may have room for the longest prompt with ``max_new_tokens`` and for no more; the sampler is told the room of each answer."""
+
+    class Bounded:
+        full_support, rooms = True, ()
+
+        def sample_within(self, policy: Any, prompts: Any, config: Any, rooms: Sequence[int]) -> list[Completion]:
+            self.rooms = (*self.rooms, list(rooms))
+            assert config.max_new_tokens == max(rooms)
+            if len(self.rooms) == 1:
+                return [ends(own, calling(call("price", item=item))) for item in ("soup", "tea")]
+            first = min(rooms)
+            return [ends(own, {"role": "assistant", "content": "x" * size}) for size in (first, first)]
+
+        sample = None
+
+    def ends(own: Any, turn: Mapping[str, Any]) -> Completion:
+        encoded = own.encode([{"role": "user", "content": "?"}, turn])
+        ids = [token for token, trained in zip(encoded.ids, encoded.trained, strict=True) if trained]
+        return Completion(tokenizer.decode(ids[:-1]), ids, "eos")
+
+    own, sampler = template("qwen2_5", tokenizer), Bounded()
+    short, long = collect(build("grpo", own, tokenizer, tools, sampler=sampler, max_new_tokens=300), Policy())
+    lengths = [len(sample_of(each).ids) - len(each["prompt"]) for each in (short, long)]
+    assert sampler.rooms[1][1] == sampler.rooms[1][0] + 1
+    assert (short["finish"], long["finish"], lengths) == ("length", "eos", [300, 300])
 
 
 def test_a_turn_that_was_cut_calls_nothing(tokenizer: Any, tools: Path) -> None:

@@ -30,6 +30,8 @@ class StandIn:
     def __init__(self, loaded: LoadedModel, *, mode: str = "processed_logprobs") -> None:
         self._loaded, self._mode = loaded, mode
         self._lock = threading.Lock()
+        self.context: int | None = None
+        """vLLM's ``--max-model-len``: a request whose prompt has not room for ``max_tokens`` is refused, as there."""
         self.faults: set[str] = set()
         self.said: list[tuple[str, Any]] = []
         """Path and content of each request."""
@@ -41,6 +43,8 @@ class StandIn:
             match path:
                 case "/v1/models":
                     return 200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
+                case "/v1/completions" if not self._fits(content):
+                    return 400, {"error": {"message": f"This model's maximum context length is {self.context} tokens"}}
                 case "/v1/completions":
                     return 200, self._complete(content)
                 case "/collective_rpc" if "no dev mode" not in self.faults:
@@ -68,6 +72,9 @@ class StandIn:
                 for parameter in self._loaded.model.parameters():
                     parameter.add_(torch.full_like(parameter, 0.3))
         return 200, {"results": [None]}
+
+    def _fits(self, asked: Mapping[str, Any]) -> bool:
+        return self.context is None or len(asked["prompt"]) + asked["max_tokens"] <= self.context
 
     def _complete(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         assert asked["model"] == MODEL

@@ -103,6 +103,20 @@ def test_an_answer_ends_where_a_turn_of_the_template_does(make: Callable[..., Vl
     assert (found[0].finish, found[0].text) == ("stop", whole.partition(stop)[0])
 
 
+def test_each_answer_may_have_a_bound_of_its_own(
+    make: Callable[..., VllmSampler], engine: StandIn, model: LoadedModel
+) -> None:
+    """As the turns of answers that have called tools: a long prompt has room for less than a short one, and the server for no more."""
+    engine.context = 9
+    rooms = [6, 6, 5, 6]
+    found = make().sample_within(KitPolicy(model), PROMPTS, GREEDY, rooms)
+    asked = [each for each in requests(engine, "/v1/completions") if "prompt_logprobs" not in each]
+    assert sorted((len(each["prompt"]), each["max_tokens"]) for each in asked) == [(3, 6), (3, 6), (4, 5)]
+    assert [len(each.ids) for each in found] == rooms
+    with pytest.raises(ServerAnswerError, match="maximum context length is 9"):
+        make().sample(KitPolicy(model), PROMPTS, GREEDY)
+
+
 def test_the_same_seed_asks_the_same_and_another_another(
     make: Callable[..., VllmSampler], engine: StandIn, model: LoadedModel
 ) -> None:

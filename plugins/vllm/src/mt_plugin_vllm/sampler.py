@@ -90,12 +90,18 @@ class VllmSampler:
 
     def sample(self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Completion]:
         """Return an answer to each prompt (ids). Raises ``SamplerError``."""
+        return self.sample_within(policy, prompts, config, [config.max_new_tokens] * len(prompts))
+
+    def sample_within(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig, rooms: Sequence[int]
+    ) -> list[Completion]:
+        """Return what ``sample`` does, each answer of at most so many tokens: the server refuses more than its context has."""
         refuse_unknown_rules(config)
         if not prompts:
             return []
         for attempt in range(self._config.retries + 1):
             try:
-                return self._sample(policy, prompts, config)
+                return self._sample(policy, prompts, config, rooms)
             except ServerUnreachableError:
                 self._version = None  # one that comes back begins with the weights of its start
                 if attempt == self._config.retries:
@@ -103,15 +109,18 @@ class VllmSampler:
             time.sleep(min(2.0**attempt, LONGEST_WAIT))
         raise AssertionError("the last attempt returns or raises")
 
-    def _sample(self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[Completion]:
+    def _sample(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig, rooms: Sequence[int]
+    ) -> list[Completion]:
         if self._model is None:
             self._model = _share(policy, self._server.first_model)
         if self._version != policy.version:
             self._version = None
             self._send_weights(policy)
-            self._prove(policy, prompts, max(map(len, prompts)) + config.max_new_tokens)
+            longest = max(len(prompt) + room for prompt, room in zip(prompts, rooms, strict=True))
+            self._prove(policy, prompts, longest)
             self._version = policy.version
-        found = _share(policy, lambda: [asdict(each) for each in self._ask(policy, prompts, config)])
+        found = _share(policy, lambda: [asdict(each) for each in self._ask(policy, prompts, config, rooms)])
         answers = [ServerAnswer(tuple(each["ids"]), tuple(each["logprobs"]), each["finish"]) for each in found]
         has_logprobs = draws_from_all(config.rules)
         if has_logprobs:
@@ -141,7 +150,7 @@ class VllmSampler:
         """Raise ``OtherWeightsError`` where the server does not have the weights of the policy. A row has room for ``most`` tokens."""
         if not self._probe:
             ids = [token for prompt in prompts for token in prompt] * 2  # one token alone has nothing before it
-            self._probe = tuple(ids[: min(PROBE, most)])
+            self._probe = tuple(ids[: min(PROBE, max(most - 1, 2))])  # the server writes one more
         request = probe_request(self._probe, self._named_model)
         server = _share(policy, lambda: read_prompt_logprobs(self._server.complete(request)[0], self._probe))
         self._proof.compare(_measure(policy, [(self._probe[:1], self._probe[1:])], 1.0), server)
@@ -162,13 +171,16 @@ class VllmSampler:
 
     # ---------------------------------------------------------------------------------------------------------- answers
 
-    def _ask(self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig) -> list[ServerAnswer]:
+    def _ask(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig, rooms: Sequence[int]
+    ) -> list[ServerAnswer]:
         """Return the answers to all prompts, so many at a time."""
         groups = list(group_prompts(prompts))
         stop = _stop_of(policy)
         whole = replace(config, stop=(stop,) if stop else ())
         with ThreadPoolExecutor(min(self._config.requests, len(groups))) as pool:
-            waiting = [pool.submit(self._ask_one, each, whole, policy.eos_ids) for each in groups]
+            asked = [(each, replace(whole, max_new_tokens=rooms[each.first])) for each in groups]
+            waiting = [pool.submit(self._ask_one, *each, policy.eos_ids) for each in asked]
             try:
                 return [answer for each in waiting for answer in each.result()]
             finally:

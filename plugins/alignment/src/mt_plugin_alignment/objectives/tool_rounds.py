@@ -138,13 +138,13 @@ class ToolRounds:
         rooms = [config.max_new_tokens - each.length for each in answers]
         seed = config.seed if number == 0 else int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0])
         wish = replace(config, max_new_tokens=max(rooms), seed=seed)
-        drawn = write_answers(sampler, policy, [each.whole for each in answers], wish)
+        drawn = write_answers(sampler, policy, [each.whole for each in answers], wish, rooms)
         for answer, room, completion in zip(answers, rooms, drawn, strict=True):
-            answer.take(self._cut(completion, room))
+            answer.take(completion if room == wish.max_new_tokens else self._cut(completion, room))
 
     def _cut(self, drawn: Completion, room: int) -> Completion:
-        """Return a turn of at most so many tokens; an end token counts nothing."""
-        if len(drawn.ids) - (drawn.finish == "eos") <= room:
+        """Return a turn of at most so many tokens, its end token among them: a row may have room for no more."""
+        if len(drawn.ids) <= room:
             return drawn
         ids, logprobs = list(drawn.ids)[:room], drawn.logprobs
         return replace(

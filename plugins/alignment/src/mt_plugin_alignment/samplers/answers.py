@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mt_core import ComponentError, MtError, UsageError
 from mt_train import describe_failure
 
-from .base import Completion
+from .base import BoundsEach, Completion
 from .own import OwnConfig, OwnSampler
 
 if TYPE_CHECKING:
@@ -23,16 +23,24 @@ FINISHES = ("eos", "stop", "length", "context")
 
 
 def write_answers(
-    sampler: Sampler | None, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig
+    sampler: Sampler | None,
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    config: GenerationConfig,
+    rooms: Sequence[int] | None = None,
 ) -> list[Completion]:
     """Return an answer to each prompt (ids), by the trainer itself where the run names no sampler. Every rank asks the same.
 
+    ``rooms`` are the most tokens that each answer may have, for a sampler that takes them (``BoundsEach``); others know the largest alone.
     Raises ``ComponentError`` for a sampler that raises, gives another number of answers than there are prompts, or one that is none.
     """
     chosen = OwnSampler(OwnConfig()) if sampler is None else sampler
     name = type(chosen).__name__
     try:
-        found = list(chosen.sample(policy, prompts, config))
+        if rooms is not None and isinstance(chosen, BoundsEach):
+            found = list(chosen.sample_within(policy, prompts, config, rooms))
+        else:
+            found = list(chosen.sample(policy, prompts, config))
     except MtError:
         raise
     except Exception as error:  # a sampler's code may raise anything; whose it is has to be said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from mt_core.generation import Generation, GenerationConfig
@@ -46,4 +46,18 @@ class Sampler(Protocol):
         self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig
     ) -> Sequence[Completion]:
         """Return an answer to each prompt (ids). With ``config.logprobs`` they have ``logprobs``, where the sampler knows them."""
+        ...
+
+
+@runtime_checkable
+class BoundsEach(Protocol):
+    """A sampler that takes another bound for each answer.
+
+    Answers that call tools go on from prompts of unlike lengths, of which a long one with the largest bound may be more than a server reads.
+    """
+
+    def sample_within(
+        self, policy: Policy, prompts: Sequence[Sequence[int]], config: GenerationConfig, rooms: Sequence[int]
+    ) -> Sequence[Completion]:
+        """Return what ``sample`` does; each answer has at most so many tokens, and ``config.max_new_tokens`` is the largest of them."""
         ...
