@@ -53,7 +53,7 @@ class Sampler(Protocol):
 class BoundsEach(Protocol):
     """A sampler that takes another bound for each answer.
 
-    Answers that call tools go on from prompts of unlike lengths, of which a long one with the largest bound may be more than a server reads.
+    Answers that call tools go on from prompts of unlike lengths: a long one with the largest bound may be more than a server reads.
     """
 
     def sample_within(
