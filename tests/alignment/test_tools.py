@@ -354,6 +354,18 @@ def test_a_file_without_tools_is_refused(source: str | None, says: str, tokenize
         build("ppo", template("qwen2_5", tokenizer), tokenizer, path)
 
 
+def test_a_function_in_another_is_a_tool_by_its_name_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "tools.py"
+    path.write_text(
+        "from functools import cache\n\n\ndef _twice(n: int) -> int:\n"
+        '    """Doubles.\n\n    Args:\n        n: a number\n    """\n    return 2 * n\n\n\n'
+        "double = cache(_twice)\nagain = _twice\n"
+    )
+    tools = ToolFile(path, timeout=9)
+    assert [each["function"]["name"] for each in tools.schemas] == ["double", "again"]
+    assert [tools.call(name, {"n": 3}).text for name in ("double", "again")] == ["6", "6"]
+
+
 def test_a_template_without_calls_is_refused(tokenizer: Any, tools: Path) -> None:
     with pytest.raises(
         UsageError, match=r"--objective.tools: the chat template writes no calls .*--data.template qwen2_5"

@@ -41,7 +41,7 @@ class ToolFile:
             raise UsageError(
                 f"{OPTION} {path} has no function whose name begins with a letter; write one for each tool, with a docstring"
             )
-        self.schemas = [_schema_of(path, function) for function in self._functions.values()]
+        self.schemas = [_schema_of(path, name, function) for name, function in self._functions.items()]
         self._timeout = timeout
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -66,31 +66,33 @@ class ToolFile:
 def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in own_functions(module):
         function = getattr(module, name)
-        if inspect.isfunction(function) and not name.startswith("_"):
+        if inspect.isfunction(inspect.unwrap(function)) and not name.startswith("_"):  # as in functools.cache
             yield name, function
 
 
-def _schema_of(path: Path, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return what a chat template writes of a function: its name, docstring, and the types of its arguments."""
+def _schema_of(path: Path, name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return what a chat template writes of a function: its name in the file, docstring, and the types of its arguments."""
     from transformers.utils.chat_template_utils import (
         DocstringParsingException,
         TypeHintParsingException,
         get_json_schema,
     )
 
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+    own = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(own) or inspect.isasyncgenfunction(own):
         raise UsageError(
-            f"{OPTION} {path}: {function.__name__} is async, and calls are made one by one; write it as a plain function, or begin its"
+            f"{OPTION} {path}: {name} is async, and calls are made one by one; write it as a plain function, or begin its"
             " name with _ where it is no tool"
         )
     try:
         schema: dict[str, Any] = get_json_schema(function)
     except (DocstringParsingException, TypeHintParsingException) as error:
         raise UsageError(
-            f"{OPTION} {path}: {function.__name__} cannot be told to the model: {first_line(error)}. Give it a docstring with a line for"
+            f"{OPTION} {path}: {name} cannot be told to the model: {first_line(error)}. Give it a docstring with a line for"
             " each argument under Args:, and a type to each; or begin its name with _ where it is no tool"
         ) from error
-    return {**schema, "function": {key: each for key, each in schema["function"].items() if key != "return"}}
+    kept = {key: each for key, each in schema["function"].items() if key != "return"}
+    return {**schema, "function": kept | {"name": name}}
 
 
 def _text_of(value: Any) -> str:
