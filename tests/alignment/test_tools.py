@@ -305,6 +305,36 @@ def test_a_turn_that_was_cut_calls_nothing(tokenizer: Any, tools: Path) -> None:
     assert "read" not in record
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "llama3_1",
+            '[{"name": "price", "parameters": {"item": "tea"}}, {"name": "price", "parameters": {"item": "soup"}}]',
+        ),
+        ("qwen2_5", '<tool_call>\n{"name": "\\ud800", "arguments": {}}\n</tool_call>'),
+    ],
+)
+def test_a_turn_that_the_template_cannot_write_calls_nothing(name: str, said: str, tokenizer: Any, tools: Path) -> None:
+    """Two calls where it takes one, or a name that is no text: the model may write anything, and the run goes on."""
+    own = template(name, tokenizer)
+    (record, _) = collect(
+        build("grpo", own, tokenizer, tools), Scripted(own, tokenizer, {"role": "assistant", "content": said})
+    )
+    assert (record["calls"], record["text"], record["finish"]) == (0, said, "eos")
+
+
+def test_results_of_several_calls_are_read_together(tokenizer: Any, tools: Path) -> None:
+    own = template("qwen2_5", tokenizer)
+    turns = [calling(call("price", item="soup"), call("weather", 2)), {"role": "assistant", "content": "4.5"}]
+    (record, _) = collect(build("grpo", own, tokenizer, tools), Scripted(own, tokenizer, *turns))
+    assert (record["calls"], record["failed_calls"], len(record["read"])) == (2, 1, 1)
+    assert [(each["tool_call_id"], each["content"][:5]) for each in record["turns"][1:3]] == [
+        ("call00001", "4.5"),
+        ("call00002", "Error"),
+    ]
+
+
 def test_a_reward_sees_the_turns(tokenizer: Any, tools: Path) -> None:
     seen: list[Answer] = []
 

@@ -156,13 +156,12 @@ class ToolRounds:
         )
 
     def _read_turn(self, answer: Written) -> list[Call]:
-        """Return the calls of the turn that was just written, which joins the answer's turns. One that was cut calls nothing."""
+        """Return the calls of the turn that was just written, which joins the answer's turns.
+
+        One that was cut calls nothing, nor does one that the template could not write, as of two calls where it takes one.
+        """
         said, calls = self._reader.split(answer.text)
-        if not calls or answer.finish not in FINISHED:
-            answer.turns.append({"role": "assistant", "content": answer.text})
-            return []
         first = answer.calls + 1
-        answer.calls += len(calls)
         written = [
             {
                 "id": f"call{number:05d}",  # nine letters and digits, as Mistral's templates demand
@@ -171,8 +170,27 @@ class ToolRounds:
             }
             for number, each in enumerate(calls, first)
         ]
+        if not calls or answer.finish not in FINISHED or not self._can_write(written):
+            answer.turns.append({"role": "assistant", "content": answer.text})
+            return []
+        answer.calls += len(calls)
         answer.turns.append({"role": "assistant", "content": said.strip() or None, "tool_calls": written})
         return list(calls)
+
+    def _can_write(self, calls: Sequence[Mapping[str, Any]]) -> bool:
+        try:
+            self._template.encode(self._standing_for(calls))
+        except DataError:
+            return False
+        return True
+
+    def _standing_for(self, calls: Sequence[Mapping[str, Any]]) -> list[Message]:
+        """Return a conversation whose last turn has calls of these names, without arguments, and says nothing."""
+        bare = [{**each, "function": {"name": each["function"]["name"], "arguments": {}}} for each in calls]
+        return [
+            {"role": "user", "content": "?", "tools": self._tools.schemas},
+            {"role": "assistant", "content": None, "tool_calls": bare},
+        ]
 
     def _call(self, turns: Sequence[Sequence[Call]]) -> list[list[tuple[str, bool]]]:
         """Return for each turn what its calls gave, as plain data."""
@@ -181,14 +199,15 @@ class ToolRounds:
 
     def _go_on(self, answer: Written, calls: Sequence[Call], results: Sequence[ToolResult], most: int) -> bool:
         """Let an answer read what its calls gave, and return whether there is room for what the model says to that."""
-        ids_of_calls = [each["id"] for each in answer.turns[-1]["tool_calls"]]
+        written = answer.turns[-1]["tool_calls"]
+        ids_of_calls = [each["id"] for each in written]
         try:
             gave = _turns_of(calls, ids_of_calls, results)
-            ids = self._ids_of_results(gave)
+            ids = self._ids_of_results(written, gave)
         except DataError:  # the model may read no such character, and the tool is not the run's to repair
             results = [ToolResult(UNREADABLE, failed=True)] * len(calls)
             gave = _turns_of(calls, ids_of_calls, results)
-            ids = self._ids_of_results(gave)
+            ids = self._ids_of_results(written, gave)
         answer.failed_calls += sum(each.failed for each in results)
         if answer.length + len(ids) >= most:
             answer.finish = "length"
@@ -197,21 +216,14 @@ class ToolRounds:
         answer.read[len(answer.ids)] = ids
         return True
 
-    def _ids_of_results(self, gave: Sequence[Message]) -> list[int]:
+    def _ids_of_results(self, calls: Sequence[Mapping[str, Any]], gave: Sequence[Message]) -> list[int]:
         """Return what stands between the end of a turn that calls and the beginning of the next one.
 
         It is the same whatever the turn says, so that another one stands for it: what the model writes may be what no template takes.
         Raises ``DataError`` for a result that the template cannot write, and ``UsageError`` for a template that writes a turn in another
         way where results follow it.
         """
-        calls = [
-            {"id": each["tool_call_id"], "type": "function", "function": {"name": each["name"], "arguments": {}}}
-            for each in gave
-        ]
-        asked: list[Message] = [
-            {"role": "user", "content": "?", "tools": self._tools.schemas},
-            {"role": "assistant", "content": None, "tool_calls": calls},
-        ]
+        asked = self._standing_for(calls)
         before = self._template.encode(asked)
         end = max(place for place, trained in enumerate(before.trained) if trained) + 1
         whole = self._template.prompt([*asked, *gave])
