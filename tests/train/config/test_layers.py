@@ -100,6 +100,18 @@ def test_a_fault_of_a_file_is_told_with_its_line_and_one_of_the_command_line_wit
     assert any("train.stepps" in line and "line" not in line for line in lines)
 
 
+def test_a_fault_of_a_json_file_that_is_no_yaml_is_told_with_the_file_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """YAML has no keys of more than 1,024 letters in braces."""
+    file = tmp_path / "long.json"
+    file.write_text(json.dumps({"model": "llama", "train": {"k" * 1100: 1, "steps": 0}}))
+    assert main(["--config", str(file), "--print-config"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"train.steps: should be greater than 0, got 0. ({file})" in said
+    assert "unexpected" not in said
+
+
 def test_the_origin_of_each_value_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, mine="train: {seed: 7}") / "mine.yaml"
     words = [

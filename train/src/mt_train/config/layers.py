@@ -65,7 +65,7 @@ class Layers:
             if depth < min(2, len(path)):
                 continue  # the section alone is nothing that a fault of a key in it could be laid to
             line = _line(layer.file, path[:depth]) if layer.file else 0
-            return f"{layer.name}, line {line}" if line else ""
+            return f"{layer.name}, line {line}" if line else layer.name if layer.file else ""
         return ""
 
 
@@ -114,7 +114,10 @@ def _depth(raw: Mapping[str, Any], path: list[str]) -> int:
 
 def _line(file: Path, path: list[str]) -> int:
     """Return the line of a key in a YAML or JSON file, from 1; 0 where it cannot be told."""
-    node = yaml.compose(file.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
+    try:
+        node = yaml.compose(file.read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
+    except yaml.YAMLError:  # JSON that is no YAML, as with a key of more than 1,024 letters
+        return 0
     line = 0
     for part in path:
         if not isinstance(node, yaml.MappingNode):
