@@ -121,6 +121,24 @@ def test_half_precision_is_compared_in_fp32() -> None:
     assert all(each.dtype == torch.bfloat16 and each.isfinite().all() for each in gradients)
 
 
+def test_a_gradient_whose_sum_is_above_fp16_is_divided_before_it_is_rounded() -> None:
+    """Without that no loss scale would be low enough, and each step would be left out."""
+    student, hidden, teacher = parts(tokens=4000, dtype=torch.float16)
+    hidden = torch.full_like(hidden, 200.0).requires_grad_()
+    teacher = replace(teacher, labels_n=torch.zeros_like(teacher.labels_n))
+    with torch.no_grad():
+        student.weight.mul_(0)
+    loss = distillation_sums(student, hidden, teacher, DistillationRule(forward_kl, weight=0.5)).loss
+    (found,) = torch.autograd.grad(loss / 4000, student.weight)
+    given = replace(teacher, head=teacher.head.float(), hidden_nE=teacher.hidden_nE.float())
+    single = nn.Linear(WIDTH, ROWS, bias=False)
+    nn.init.zeros_(single.weight)
+    whole = plain(single, hidden.float(), given, DistillationRule(forward_kl, weight=0.5))
+    (expected,) = torch.autograd.grad(whole / 4000, single.weight)
+    assert float(expected.abs().max()) * 4000 > torch.finfo(torch.float16).max
+    assert torch.allclose(found.float(), expected, rtol=1e-2, atol=0.05)
+
+
 @pytest.mark.parametrize("head", [nn.Linear, Capped])
 def test_the_logits_of_a_chunk_are_all_that_is_held(head: type[nn.Linear]) -> None:
     """The plain loss has those of all tokens, several times over."""

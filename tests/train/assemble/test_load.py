@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,22 @@ def test_auto_on_a_gpu_is_the_precision_of_the_run_or_of_the_folder(
         assert convert([str(folder), str(weights), "--dtype", word]) == 0
         raw = {"model": {"weights": str(weights)}, "train": {"sequence_len": 2}}
         assert loading.settle_dtype("auto", Parts.of(resolve(raw, host)), None) == dtype
+
+
+def test_the_generator_of_the_programs_device_is_kept_beside_that_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that loads a teacher draws its dropout on, whenever it has loaded it."""
+    kept: list[list[torch.device]] = []
+
+    def keep(devices: list[torch.device]) -> AbstractContextManager[None]:
+        kept.append(devices)
+        return nullcontext()
+
+    monkeypatch.setattr(torch.random, "fork_rng", keep)
+    monkeypatch.setattr(loading, "build_in", lambda *given: None)
+    parts = Parts.of(resolve({**RUNS["full"], "train": SMALL}, discover_plugins()))
+    for name in ("cpu", "cuda"):
+        loading.build_empty(parts, torch.device(name), "bf16")
+    assert kept == [[], [torch.device("cuda")]]
 
 
 def test_a_precision_that_is_none_gets_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

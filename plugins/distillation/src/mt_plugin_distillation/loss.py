@@ -163,7 +163,7 @@ class _LinearDistillation(torch.autograd.Function):
                 grad_VD += delta_CV.to(weight_VD.dtype).T @ hidden_nD[piece]
             del delta_CV
         # Not among the saved tensors: autograd would keep those, and then copy the gradients instead of taking them.
-        ctx.gradients = grad_nD, None if grad_VD is None else grad_VD.to(weight_VD.dtype)
+        ctx.gradients, ctx.weight_dtype = (grad_nD, grad_VD), weight_VD.dtype
         terms_2 = total_3[1:].clone()
         ctx.mark_non_differentiable(terms_2)
         return total_3[0].clone(), terms_2
@@ -174,8 +174,8 @@ class _LinearDistillation(torch.autograd.Function):
         ctx.gradients = None
         if grad_nD is not None:
             grad_nD.mul_(grad)
-        if grad_VD is not None:
-            grad_VD.mul_(grad)
+        if grad_VD is not None:  # a sum over all tokens may be above what fp16 has; ``grad`` divides by their number
+            grad_VD = grad_VD.mul_(grad).to(ctx.weight_dtype)
         return grad_nD, grad_VD, None, None, None
 
 

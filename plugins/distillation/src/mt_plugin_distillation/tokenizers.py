@@ -40,7 +40,7 @@ def refuse_other_tokenizer(tokenizer: Tokenizer, teacher: LoadedModel, path: Pat
             f" the run, and not for the teacher. {_FIX}"
         )
     size = min(tokenizer.size, other.size)
-    for token in range(0, size, max(1, size // COMPARED)):
+    for token in range(0, size, max(1, -(-size // COMPARED))):
         ours, theirs = tokenizer.decode([token]), other.decode([token])
         if ours != theirs:
             raise UsageError(

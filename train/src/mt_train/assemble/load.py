@@ -164,7 +164,7 @@ def build_empty(parts: Parts, device: torch.device, dtype: str = "fp32") -> Trai
     if quantizer is not None:
         return build_quantized(parts.model, quantizer, device)
     # Layers draw values of their own before they are filled: not from the generator of the program that loads.
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if dtype != "fp32":
             return build_in(dtype, parts.model, device)
         with device:

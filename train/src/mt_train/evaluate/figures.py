@@ -103,8 +103,8 @@ def evaluate(
     """
     if isinstance(objective, CollectsAnswers):
         raise UsageError(
-            "rows of this objective are prompts, which have no loss: the run itself answers held-out ones (eval_reward). Evaluate rows"
-            " with answers (--objective sft), or by --evaluations NAME"
+            "rows of this objective are prompts, which have no loss: the run itself answers held-out ones, and its metrics.jsonl has"
+            " their figures. Evaluate rows with answers (--objective sft), or by --evaluations NAME"
         )
     model.eval()
     device = next(model.parameters()).device
