@@ -14,6 +14,7 @@ import torch
 from mt_core import Sample, UsageError
 from mt_core.nn import Batch, TokenObjective
 from mt_core.plugins.host import PluginHost
+from mt_plugin_distillation import tokenizers
 from mt_plugin_distillation.options import DistillConfig
 from mt_plugin_distillation.teacher import Teacher
 from mt_plugin_distillation.teacher_files import teacher_digest, weight_bytes
@@ -130,6 +131,14 @@ def reverse(text: str) -> list[int]:
     return list(reversed(text.encode()))
 
 
+def test_no_more_ids_are_compared_than_said(teacher: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(tokenizers, "COMPARED", 150)
+    run = Renumbered(tokenizer, decode=lambda ids: (asked.extend(ids), tokenizer.decode(ids))[1])
+    Teacher(DistillConfig(teacher_path=teacher), run).read(batch([[samples(tokenizer)[0]]]))
+    assert asked == [*range(0, tokenizer.size, 2)]
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -149,6 +158,20 @@ def test_a_teacher_with_other_ids_is_refused(changed: dict[str, Any], said: str,
     read = Teacher(DistillConfig(teacher_path=teacher), Renumbered(tokenizer, **changed))
     with pytest.raises(UsageError, match=f"{said}.*take one of the same family, or train on texts that it wrote"):
         read.read(batch([[sample] for sample in samples(tokenizer)]))
+
+
+def test_words_that_the_runs_tokenizer_alone_has_are_said(
+    teacher: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The head has padded rows for them."""
+    size = tokenizer.size
+    words = {size: "", size + 1: "word"}
+    more = Renumbered(tokenizer, size=size + 2, decode=lambda ids: words.get(ids[0], tokenizer.decode(ids)))
+    given = batch([[sample] for sample in samples(tokenizer)])
+    for run, said in ((tokenizer, False), (more, True)):
+        Teacher(DistillConfig(teacher_path=teacher), run).read(given)
+        line = f"was not trained on 1 ids of the run's tokenizer, the first of which is {size + 1} ('word')"
+        assert (line in capsys.readouterr().err) == said
 
 
 def test_a_row_that_is_longer_than_the_teacher_reads_is_refused_and_padding_is_not(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mt_core import UsageError, text_encoder
+from mt_core import UsageError, notice, text_encoder
 
 if TYPE_CHECKING:
     from mt_core import Tokenizer
@@ -26,7 +26,8 @@ _FIX = "A teacher needs the ids of the student: take one of the same family, or 
 def refuse_other_tokenizer(tokenizer: Tokenizer, teacher: LoadedModel, path: Path) -> None:
     """Raise ``UsageError`` where the teacher reads other tokens from the ids of the run's tokenizer, or has fewer ids.
 
-    Texts of up to ``COMPARED`` ids are compared, and the ids of a text; special tokens have no text, and may differ.
+    Texts of up to ``COMPARED`` ids are compared, and the ids of a text; special tokens have no text, and may differ. A notice names
+    the first of those with a text that the run alone has, which a teacher with padded rows reads as something that it never saw.
     """
     rows = teacher.vocabulary
     if rows is not None and tokenizer.size > rows:
@@ -46,3 +47,9 @@ def refuse_other_tokenizer(tokenizer: Tokenizer, teacher: LoadedModel, path: Pat
             raise UsageError(
                 f"the teacher {path} has another tokenizer: id {token} is {theirs!r} there, and {ours!r} in the run. {_FIX}"
             )
+    own = [token for token in range(other.size, tokenizer.size) if tokenizer.decode([token])]
+    if own:
+        notice(
+            f"notice: the teacher {path} was not trained on {len(own):,} ids of the run's tokenizer, the first of which is {own[0]}"
+            f" ({tokenizer.decode(own[:1])!r}): rows with them are learned from what it makes of untrained embeddings"
+        )
