@@ -31,7 +31,6 @@ def _files_below(folder: str, is_wanted: Callable[[str], bool]) -> list[Path]:
     def refuse(error: OSError) -> NoReturn:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}. Check the folder") from error
 
-    below = (
-        os.walk(folder, onerror=refuse) if isdir(folder) else ()
-    )  # not Path.is_dir, which fails for a name that is too long
+    # not Path.is_dir, which fails for a name that is too long
+    below = os.walk(folder, onerror=refuse) if isdir(folder) else ()
     return sorted(Path(root, name) for root, _, names in below for name in names if is_wanted(name))
