@@ -67,7 +67,7 @@ def test_a_stream_has_the_same_rows_and_goes_on_behind_any_of_them() -> None:
         assert list(again.rows(0, 0)) == whole[read:]
         assert list(again.rows(1, 7)) == whole
     with pytest.raises(
-        DataError, match=r"stopped in 00001\.tar, shard 2 of its stream, and dataset.path means others now \(1\)"
+        DataError, match=r"stopped in 00001\.tar, file 2 of its stream, and dataset.path means other files now \(1\)"
     ):
         open_dataset("webdataset", path=FIXTURES / "00001.tar", streaming=True).load_state_dict(source.state_dict())
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from mt_core import DataError, Row
 from mt_core.files import MOST_ROW_BYTES, FileConfig, Piece, json_object, pieces_of, text_start, too_long
 
+from .file_stream import FileStream
 from .streamed_text import Unit, documents, is_text, refuse_json, text_row
 
 _PIPED = 1 << 16
@@ -34,17 +35,16 @@ class StreamConfig(FileConfig):
     )
 
 
-class StreamedFiles:
+class StreamedFiles(FileStream):
     """The rows of some files, one after another. The state is a file, a line, and the byte behind it. With a ``unit`` all are text."""
 
     def __init__(self, files: list[Path], unit: Unit | None = None) -> None:
-        self._files, self._unit = files, unit
-        self._state: dict[str, Any] = {}
-        self._start: dict[str, Any] = {}
+        super().__init__(files)
+        self._unit = unit
 
     def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
         """The objects in the order of files and lines, the same in each epoch. A malformed one is given as its fault."""
-        start, self._start = self._start, {}
+        start = self.take_start()
         first, line, begin = start.get("file", 0), start.get("line", 0), start.get("offset", 0)
         for number, path in enumerate(self._files[first:], start=first):
             for piece, row in _rows(path, pieces_of(path, begin), self._unit, line, begin):
@@ -53,20 +53,6 @@ class StreamedFiles:
                 self._state = {"file": number, "name": path.name, "line": last, "offset": offset}
                 yield row
             line = begin = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the last row ends."""
-        return dict(self._state)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises ``DataError`` when the files are others."""
-        number, name = state["file"], state["name"]
-        if number >= len(self._files) or self._files[number].name != name:
-            raise DataError(
-                f"the run stopped in {name}, file {number + 1} of its stream, and dataset.path means other files now ({len(self._files)})."
-                " Put the files back."
-            )
-        self._start = self._state = dict(state)
 
 
 class PipedLines:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
 from mt_core import DataError, Row
 from mt_core.files import FileConfig
 
+from .file_stream import FileStream
 from .load_cache import LoadCache
 from .shard_index import ShardIndex, load_index
 from .shard_patterns import shards_of
@@ -105,17 +106,16 @@ class ShardRows:
         return shard.row(index - self._begins[number], self._form)
 
 
-class ShardStream:
+class ShardStream(FileStream):
     """Samples in the order of the shards, of which one is open. The state is a shard and the number of samples that were read of it."""
 
     def __init__(self, files: Sequence[Path], form: SampleForm) -> None:
-        self._files, self._form = tuple(files), form
-        self._state: dict[str, Any] = {}
-        self._start: dict[str, Any] = {}
+        super().__init__(files)
+        self._form = form
 
     def rows(self, epoch: int, seed: int) -> Iterator[Row | DataError]:
         """The samples, the same in each epoch. One that cannot be used is given as its fault."""
-        start, self._start = self._start, {}
+        start = self.take_start()
         first, begin = start.get("file", 0), start.get("sample", 0)
         for number, path in enumerate(self._files[first:], start=first):
             _refuse_packed(path)
@@ -129,20 +129,6 @@ class ShardStream:
                 self._state = {"file": number, "name": path.name, "sample": sample + 1}
                 yield _row(shard, sample, self._form)
             begin = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the last row is."""
-        return dict(self._state)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises ``DataError`` when the shards are others."""
-        number, name = state["file"], state["name"]
-        if number >= len(self._files) or self._files[number].name != name:
-            raise DataError(
-                f"the run stopped in {name}, shard {number + 1} of its stream, and dataset.path means others now ({len(self._files)}). Put"
-                " the shards back."
-            )
-        self._start = self._state = dict(state)
 
 
 def _row(shard: Shard, sample: int, form: SampleForm) -> Row | DataError:
