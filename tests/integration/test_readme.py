@@ -71,7 +71,9 @@ def test_the_counts_of_adapters_are_those_of_the_releases_that_the_table_names()
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 120
+    """Without the table of plugins, which has a line for each distribution."""
+    lines = [line for line in README.splitlines() if not line.startswith("| [`mt-plugin-")]
+    assert len(lines) <= 95
 
 
 def test_the_pictures_are_there_small_and_described() -> None:

@@ -26,6 +26,7 @@ class Answer:
     group: int
     prompt: Sequence[Message] = ()
     prompt_ids: Sequence[int] = ()
+    turns: Sequence[Message] = ()
 
 
 class Reward(Protocol):
@@ -36,6 +37,15 @@ class Reward(Protocol):
         ...
 
 
+CALLING: tuple[Message, ...] = (
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "call00001", "type": "function", "function": {"name": "look_up", "arguments": {"n": 1}}}],
+    },
+    {"role": "tool", "name": "look_up", "tool_call_id": "call00001", "content": "12"},
+)
+"""Turns before the last one of an answer that called a tool."""
 TEXTS = ("the sea", "The Sea.", "an old man, who was 12 years old", "", " ", "12", "no " * 200, *NASTY)
 
 
@@ -58,7 +68,7 @@ class BaseRewardConformance(BasePluginConformance):
         return built
 
     def answers(self) -> list[Answer]:
-        """Answers of every kind: right, wrong, empty, cut, odd."""
+        """Answers of every kind: right, wrong, empty, cut, odd; some called a tool before."""
         rows = [self.row, dict(self.other_row) or {**self.row, **({"answer": "12"} if "answer" in self.row else {})}]
         asked = self.row.get("prompt", "")
         prompt = list(asked) if isinstance(asked, list) else [{"role": "user", "content": str(asked), "raw": True}]
@@ -71,6 +81,7 @@ class BaseRewardConformance(BasePluginConformance):
                 group=number // 2,
                 prompt=copy.deepcopy(prompt),
                 prompt_ids=[1] * max(1, len(str(asked))),
+                turns=[*copy.deepcopy(CALLING), {"role": "assistant", "content": text}] if number % 7 == 3 else (),
             )
             for number, text in enumerate([*self.texts, *TEXTS, *self.texts, *TEXTS])
         ]
