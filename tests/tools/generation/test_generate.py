@@ -83,7 +83,9 @@ def test_a_continuation_has_the_blank_behind_its_prompt_and_an_answer_has_none(t
     config = GenerationConfig(rules=GREEDY, max_new_tokens=6)
 
     def decoded(ids: Sequence[int]) -> str:
-        return reference.decode(ids, skip_special_tokens=True)
+        """Where bytes are no text, transformers makes U+FFFD of the whole characters beside them, too, and SentencePiece does not."""
+        text = reference.decode(ids, skip_special_tokens=True)
+        return tokenizer.decode(list(ids)) if "\ufffd" in text else text
 
     blanks = 0
     for prompt in ("The", "a b", "h ", "é fee"):
