@@ -19,7 +19,6 @@ from mt_tools.convert.check import READERS
 from mt_tools.convert.gguf.writer import TYPES, find_gguf
 from mt_tools.convert.publish import Repository, push
 from mt_tools.convert.source import Source, open_run
-from mt_tools.convert.whole import refuse_encoders
 from mt_tools.convert.writing import SHARD_BYTES
 from mt_train.assemble.discovery import discover_plugins
 from mt_train.config.names import expand
@@ -133,6 +132,8 @@ def _export(arguments: argparse.Namespace) -> int:
         for run, share in map(_parse_share, arguments.run)
     ]
     if not arguments.merge:
+        from mt_tools.convert.whole import refuse_encoders  # which imports torch
+
         _refuse_of_merge(arguments, sources)
         refuse_encoders(sources[0][0])
     after = AfterExport.of(arguments, sources, host)
