@@ -62,7 +62,7 @@ def test_a_pattern_that_names_no_target_is_refused() -> None:
 
 
 def test_a_model_without_the_papers_projections_is_told_of_its_own() -> None:
-    """Of Phi and DeepSeek the message named targets that nobody had set."""
+    """The message for Phi and DeepSeek named targets that nobody had set."""
     with device("meta"):
         phi = Phi(PhiConfig(vocab_size=32, max_seq_len=16, dim=8, n_layers=1, n_heads=2, n_kv_heads=2, ffn_dim=12))
     says = r"ia3 trains gains of keys, values .* has no k_proj, v_proj; .*--adapter\.targets: down_proj, gate_up_proj, o_proj, qkv_proj"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.alignment.test_memory import largest_sum
-from tests.train.engine.layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on
+from tests.train.engine.layout_worker import Bench, Losses, SharedFolder, StopAfter, main, manifest_to_go_on, records
 
 from mt_core import Control
 from mt_core.errors import ComponentError, UsageError
@@ -175,36 +174,9 @@ def logprobs(hidden: Tensor, head: nn.Module, batch: Batch) -> dict[str, Tensor]
     return {"logprobs": token_logprobs(head, *batch.select_trained(hidden))[0]}
 
 
-class SharedFolder(tempfile.TemporaryDirectory[str]):
-    """A folder of rank 0, on all ranks."""
-
-    def __enter__(self) -> Path:  # type: ignore[override]
-        shared = [super().__enter__()]
-        dist.broadcast_object_list(shared)
-        return Path(shared[0])
-
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
-            dist.barrier()  # another rank may be reading
-        super().__exit__(*error)
-
-
 def answers(folder: Path) -> list[str]:
     """Lines of the file."""
     return (folder / "rollouts.jsonl").read_text("utf-8", "surrogateescape").splitlines()
-
-
-def records(losses: Losses) -> list[dict[str, float]]:
-    """Figures of a step but times and memory."""
-    names = ("step", "loss", "grad_norm", "lr", "tokens")
-    return [
-        {
-            **{name: getattr(each, name) for name in names},
-            **{name: value for name, value in each.metrics.items() if "seconds" not in name},
-            **each.evaluation,
-        }
-        for each in losses.records
-    ]
 
 
 def weights(session: Session) -> dict[str, list[float]]:

@@ -38,6 +38,10 @@ def test_operations_are_those_that_torch_counts(runs: Any) -> None:
     assert record["mfu"] == pytest.approx(record["teraflops"] / 2.0)
 
 
+def token_flop(model: TrainModel, length: int) -> float:
+    return accounting.token_flop(model, length, accounting.computed_shares(model))
+
+
 def counted_products(model: TrainModel, trained: str) -> tuple[int, int]:
     """Operations of the products with weights, and of attention's, by torch's own counter; one row of 64 tokens."""
     for name, parameter in model.named_parameters():
@@ -59,10 +63,10 @@ def test_gradients_that_nobody_computes_are_no_operations(trained: str, needs: C
     model = Llama(LlamaConfig(dim=64, n_layers=2, n_heads=4, n_kv_heads=2, ffn_dim=160, vocab_size=300, max_seq_len=64))
     model.attention = SdpaAttention("math")
     _, whole_attention = counted_products(model, "")
-    assert accounting.token_flop(model, 64) == pytest.approx(model.flops_per_token(64))
+    assert token_flop(model, 64) == pytest.approx(model.flops_per_token(64))
     products, attention = counted_products(model, trained)
-    assert 64 * accounting.token_flop(model, 1) == pytest.approx(products, rel=0.02)
-    attended = accounting.token_flop(model, 64) - accounting.token_flop(model, 1)
+    assert 64 * token_flop(model, 1) == pytest.approx(products, rel=0.02)
+    attended = token_flop(model, 64) - token_flop(model, 1)
     share = attended / (model.flops_per_token(64) - model.flops_per_token(1))
     assert share == pytest.approx(attention / whole_attention)
 

@@ -28,7 +28,7 @@ OFTEN: dict[str, Any] = {"patience": 0, "factor": 0.5, "threshold": 0.9}
 
 
 def rates(values: list[float], mode: str = "min", **options: Any) -> list[float]:
-    """What the schedule's rates are multiplied by after each value."""
+    """Factors of the schedule's rates after each value."""
     callback = scene(Plateau(PlateauConfig(**options)), f"eval_loss:{mode}")
     found, rate = [], 1.0
     for place, value in enumerate(values):

@@ -21,8 +21,23 @@ FIXTURES = Path(__file__).parent / "fixtures/webdataset"
 BOTH = f"{FIXTURES}/{{00000..00001}}.tar"
 
 
+A_STEP = [
+    "--model",
+    "kit-tiny",
+    "--model.n-layers",
+    "1",
+    "--train.steps",
+    "1",
+    "--output",
+    "none",
+    "--data.eval",
+    "none",
+]
+"""Words of a run of one step."""
+
+
 def written(number: int) -> dict[str, Any]:
-    """What webdataset read of a sample, under our names."""
+    """A sample as webdataset read it, under our names."""
     return {
         "__key__": f"part/{number:04}",
         "page": number,
@@ -177,18 +192,7 @@ def test_a_command_in_the_place_of_a_path_is_not_run(tmp_path: Path) -> None:
 def test_a_run_trains_on_texts_and_names_a_bad_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = {f"{number}.txt": b"text %d" % number for number in range(8)}
     (tmp_path / "a.tar").write_bytes(shard({**texts, "8.json": b'{"text": '}))
-    words = [
-        "--model",
-        "kit-tiny",
-        "--model.n-layers",
-        "1",
-        "--train.steps",
-        "1",
-        "--output",
-        "none",
-        "--data.eval",
-        "none",
-    ]
+    words = list(A_STEP)
     words += ["--dataset.path", str(tmp_path / "{a,a}.tar")]  # the ending names the dataset
     assert main(words) == 1
     assert "a.tar:9, 8.json:1: " in capsys.readouterr().err
@@ -209,18 +213,7 @@ def test_images_of_samples_reach_the_encoder(tmp_path: Path, capsys: pytest.Capt
         for ending, data in (("png", content.getvalue()), ("txt", b"red"))
     }
     (tmp_path / "a.tar").write_bytes(shard(members))
-    words = [
-        "--model",
-        "kit-tiny",
-        "--model.n-layers",
-        "1",
-        "--train.steps",
-        "1",
-        "--output",
-        "none",
-        "--data.eval",
-        "none",
-    ]
+    words = list(A_STEP)
     words += [
         "--dataset",
         "webdataset",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.train.engine.layout_worker import Bench, Losses, StopAfter, main, manifest_to_go_on
+from tests.train.engine.layout_worker import Bench, Losses, SharedFolder, StopAfter, main, manifest_to_go_on, records
 
 from mt_plugin_distillation import teacher
 from mt_train.assemble.callbacks import Callbacks
@@ -65,7 +64,7 @@ class StudentBench(Bench):
         return self.session(*given)
 
     def found(self, session: Session, output: Path, losses: Losses) -> dict[str, Any]:
-        """What came of a run."""
+        """Return answers, figures and weights of a run."""
         answers: list[str] = []
         if session.rollouts is not None:
             session.rollouts.close()
@@ -74,33 +73,6 @@ class StudentBench(Bench):
             dist.barrier()
         weights = {name: weight.double().flatten().tolist() for name, weight in session.engine.whole_weights()}
         return {"answers": answers, "records": records(losses), "weights": weights}
-
-
-class SharedFolder(tempfile.TemporaryDirectory[str]):
-    """A folder of rank 0, on all ranks."""
-
-    def __enter__(self) -> Path:  # type: ignore[override]
-        shared = [super().__enter__()]
-        dist.broadcast_object_list(shared)
-        return Path(shared[0])
-
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
-            dist.barrier()  # another rank may be reading
-        super().__exit__(*error)
-
-
-def records(losses: Losses) -> list[dict[str, float]]:
-    """Figures of a step but times and memory."""
-    names = ("step", "loss", "grad_norm", "lr", "tokens")
-    return [
-        {
-            **{name: getattr(each, name) for name in names},
-            **{name: value for name, value in each.metrics.items() if "seconds" not in name},
-            **each.evaluation,
-        }
-        for each in losses.records
-    ]
 
 
 if __name__ == "__main__":

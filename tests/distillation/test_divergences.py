@@ -26,7 +26,7 @@ TRL_BETA = {"forward-kl": 0.0, "reverse-kl": 1.0}
 
 
 def logits(dtype: torch.dtype = torch.float64, *, tokens: int = 7, rows: int = 50, scale: float = 3.0) -> list[Tensor]:
-    """Those of a student, which is a leaf, and of a teacher."""
+    """Logits of a student, which are a leaf, and of a teacher."""
     generator = torch.Generator().manual_seed(0)
     student, teacher = (scale * torch.randn(tokens, rows, generator=generator, dtype=dtype) for _ in range(2))
     return [student.requires_grad_(), teacher]

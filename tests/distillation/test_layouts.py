@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 TOLERANCE = 2e-6
-"""Of a figure, as a share of it and absolutely: sums of fp32 in another order."""
+"""Bound of a figure, as a share of it and absolutely: sums of fp32 in another order."""
 OF_MOVES = 2e-5
-"""Of a weight, absolutely: Adam's steps of 1e-2 repeat the rounding of a gradient that is small."""
+"""Bound of a weight, absolutely: Adam's steps of 1e-2 repeat the rounding of a gradient that is small."""
 SGD = {"optimizer": {"name": "sgd", "lr": 0.5}}
 PACKED = {"data": {"batching": "packing"}}
 CAPPED = {

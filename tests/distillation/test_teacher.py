@@ -1,4 +1,4 @@
-"""What a teacher reads is what it would read alone, and one that does not fit is refused by name."""
+"""Teachers read beside a student as they would alone, and one that does not fit is refused by name."""
 
 from __future__ import annotations
 

@@ -370,6 +370,33 @@ def copies(engine: Engine) -> dict[str, list[str]]:
     return {name: [each[name] for each in found if name in each] for name in shared}
 
 
+class SharedFolder(tempfile.TemporaryDirectory[str]):
+    """A folder of rank 0, on all ranks."""
+
+    def __enter__(self) -> Path:  # type: ignore[override]
+        shared = [super().__enter__()]
+        dist.broadcast_object_list(shared)
+        return Path(shared[0])
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            dist.barrier()  # another rank may be reading
+        super().__exit__(*error)
+
+
+def records(losses: Losses) -> list[dict[str, float]]:
+    """Figures of a step but times and memory."""
+    names = ("step", "loss", "grad_norm", "lr", "tokens")
+    return [
+        {
+            **{name: getattr(each, name) for name in names},
+            **{name: value for name, value in each.metrics.items() if "seconds" not in name},
+            **each.evaluation,
+        }
+        for each in losses.records
+    ]
+
+
 def main(kind: type[Bench] = Bench) -> None:
     cases, rows, out = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)

@@ -37,6 +37,7 @@ from mt_core.nn.fused import swiglu as swiglu
 from mt_core.nn.logprobs import token_logprobs as token_logprobs
 from mt_core.nn.loss import LossTerms as LossTerms
 from mt_core.nn.loss import chunked_loss as chunked_loss
+from mt_core.nn.loss import is_plain_linear as is_plain_linear
 from mt_core.nn.loss import token_scores as token_scores
 from mt_core.nn.low_rank_products import LowRank as LowRank
 from mt_core.nn.low_rank_products import linear_with_low_rank as linear_with_low_rank

@@ -58,8 +58,7 @@ def chunked_loss(
     """
     chunk = chunk or chunk_tokens(hidden_nD.device)
     if is_plain_linear(head):
-        # under no_grad, too, a Function is told that its inputs need gradients
-        weight_VD = head.weight if torch.is_grad_enabled() else head.weight.detach()
+        weight_VD = head.weight if torch.is_grad_enabled() else head.weight.detach()  # a Function sees no no_grad
         return _LinearLoss.apply(hidden_nD, weight_VD, labels_n, weights_n, chunk, terms)  # type: ignore[no-untyped-call, no-any-return]
     total = hidden_nD.new_zeros((), dtype=torch.float32)
     for start in range(0, max(len(hidden_nD), 1), chunk):  # no tokens still run the head, for collectives of ZeRO 3

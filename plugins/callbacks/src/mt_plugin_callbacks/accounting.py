@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
@@ -67,8 +67,9 @@ class Flops:
         assert context.weights is not None, "a run has weights"
         seconds = max(time.perf_counter() - self._began, 1e-9)
         places = sum(batch.input_ids.numel() for batch in context.batches)
+        model, shares = context.model, computed_shares(context.model)
         flop = sum(
-            batch.input_ids.numel() * token_flop(context.model, batch.row_tokens) + media_flop(context.model, batch)
+            batch.input_ids.numel() * token_flop(model, batch.row_tokens, shares) + media_flop(model, batch)
             for batch in context.batches
         )
         self._seen += places * context.weights.world
@@ -86,8 +87,15 @@ class Flops:
         self._seen, self._petaflop = state["tokens_seen"], state["petaflop"]
 
 
-def token_flop(model: TrainModel, length: int) -> float:
-    """Return the operations of a step for each token in rows of ``length``.
+class ComputedShares(NamedTuple):
+    """Shares of a model's operations that a step computes, of its products and of its attention."""
+
+    products: float
+    attention: float
+
+
+def computed_shares(model: TrainModel) -> ComputedShares:
+    """Return what is computed of a model as it is trained now: a callback or an adapter may freeze other layers by the next step.
 
     Of a layer's products a third are forward, a third gradients of its weights and a third of its inputs; attention has no weights.
     """
@@ -103,9 +111,14 @@ def token_flop(model: TrainModel, length: int) -> float:
         weights += here
         computed += (here + trained + here * reached) / 3
         attended += (1 + 2 * reached) / 3 if number < blocks else 0
+    return ComputedShares(computed / weights, attended / max(1, blocks))
+
+
+def token_flop(model: TrainModel, length: int, shares: ComputedShares) -> float:
+    """Return the operations of a step for each token in rows of ``length``."""
     products = model.flops_per_token(1)
     attention = model.flops_per_token(length) - products
-    return products * computed / weights + attention * attended / max(1, blocks)
+    return products * shares.products + attention * shares.attention
 
 
 def count_weights(layer: Any) -> tuple[int, int]:

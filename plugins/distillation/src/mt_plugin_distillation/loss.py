@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from mt_core.nn import is_plain_linear
+
 from .divergences import Divergence
 
 CHUNK_TOKENS = 256
@@ -86,7 +88,7 @@ def distillation_sums(
     """
     if is_plain_linear(head):
         # a Function is told that an input needs a gradient also where none is recorded
-        given = [hidden_nD, head.get_parameter("weight")]
+        given = [hidden_nD, head.weight]
         given = given if torch.is_grad_enabled() else [each.detach() for each in given]
         loss, terms = _LinearDistillation.apply(*given, teacher, rule, chunk)  # type: ignore[no-untyped-call]
         return DistillationSums(loss, terms[0], terms[1])
@@ -109,12 +111,6 @@ def token_divergences(
         piece = slice(start, start + chunk)
         found.append(rule.compare(widen(head(hidden_nD[piece])), teacher.logits(piece)))
     return torch.cat(found)
-
-
-def is_plain_linear(head: nn.Module) -> bool:
-    """Return whether the head is a matrix and nothing else."""
-    is_linear = isinstance(head, nn.Linear) and type(head).forward is nn.Linear.forward
-    return is_linear and getattr(head, "bias", None) is None
 
 
 def widen(logits_CV: Tensor) -> Tensor:

@@ -119,8 +119,8 @@ class ToolRounds:
                 results = policy.once(partial(self._call, [calls for _, calls in called]))
             waiting = [
                 each
-                for (each, calls), found in zip(called, results, strict=True)
-                if self._go_on(each, calls, [ToolResult(*one) for one in found], config.max_new_tokens)
+                for (each, _), found in zip(called, results, strict=True)
+                if self._go_on(each, [ToolResult(*one) for one in found], config.max_new_tokens)
             ]
             if not waiting:
                 break
@@ -197,17 +197,16 @@ class ToolRounds:
         found = [[self._tools.call(each.name, json.loads(each.arguments)) for each in calls] for calls in turns]
         return [[(each.text, each.failed) for each in results] for results in found]
 
-    def _go_on(self, answer: Written, calls: Sequence[Call], results: Sequence[ToolResult], most: int) -> bool:
+    def _go_on(self, answer: Written, results: Sequence[ToolResult], most: int) -> bool:
         """Let an answer read what its calls gave, and return whether there is room for what the model says to that."""
-        written = answer.turns[-1]["tool_calls"]
-        ids_of_calls = [each["id"] for each in written]
+        calls = answer.turns[-1]["tool_calls"]
         try:
-            gave = _turns_of(calls, ids_of_calls, results)
-            ids = self._ids_of_results(written, gave)
+            gave = _turns_of(calls, results)
+            ids = self._ids_of_results(calls, gave)
         except DataError:  # the model may read no such character, and the tool is not the run's to repair
             results = [ToolResult(UNREADABLE, failed=True)] * len(calls)
-            gave = _turns_of(calls, ids_of_calls, results)
-            ids = self._ids_of_results(written, gave)
+            gave = _turns_of(calls, results)
+            ids = self._ids_of_results(calls, gave)
         answer.failed_calls += sum(each.failed for each in results)
         if answer.length + len(ids) >= most:
             answer.finish = "length"
@@ -253,10 +252,11 @@ def _reader_of(template: Template, tokenizer: Tokenizer) -> CallReader:
     return reader
 
 
-def _turns_of(calls: Sequence[Call], ids: Sequence[str], results: Sequence[ToolResult]) -> list[Message]:
+def _turns_of(calls: Sequence[Mapping[str, Any]], results: Sequence[ToolResult]) -> list[Message]:
+    """Return a turn for each result."""
     return [
-        {"role": "tool", "name": call.name, "tool_call_id": own, "content": result.text}
-        for call, own, result in zip(calls, ids, results, strict=True)
+        {"role": "tool", "name": call["function"]["name"], "tool_call_id": call["id"], "content": result.text}
+        for call, result in zip(calls, results, strict=True)
     ]
 
 
